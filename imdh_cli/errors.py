@@ -1,0 +1,59 @@
+"""Errors people can act on: one line, one hint, one exit status. Imports nothing of the package."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """What the shell sees. Documented in the README; one test each."""
+
+    DONE = 0
+    FAILED = 1  # a bug, a full disk, an output that could not be written
+    USAGE = 2  # the command line is wrong
+    DATA = 3  # the input cannot be used as asked
+    MODEL = 4  # the model file cannot be used
+    INTERRUPTED = 130  # SIGINT or SIGTERM
+
+
+class ImdhError(Exception):
+    """An expected failure.
+
+    Parameters
+    ----------
+    message : str
+        One line that names the file, row, column and value where they are known.
+    hint : str, optional
+        What to type instead.
+    """
+
+    status = ExitStatus.FAILED
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(ImdhError):
+    """The options contradict each other or the data: exit status 2."""
+
+    status = ExitStatus.USAGE
+
+
+class DataError(ImdhError):
+    """The input cannot be used as asked: exit status 3."""
+
+    status = ExitStatus.DATA
+
+
+class ModelError(ImdhError):
+    """The model file is missing, damaged, hostile or of another format: exit status 4."""
+
+    status = ExitStatus.MODEL
+
+
+class OutputError(ImdhError):
+    """An output could not be written: exit status 1."""
+
+    status = ExitStatus.FAILED
