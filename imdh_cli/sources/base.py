@@ -1,0 +1,153 @@
+"""What every source is: columns by name, record batches in input order.
+
+A *part* is one file or stream and has a reader; a *source* is all parts in reading order, as one table.
+Readers (CSV, Parquet, Arrow) and the source share the same few methods, so a reader of a single file can
+be tested, and read, alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from imdh_cli.errors import DataError
+
+Opener = Callable[[], BinaryIO]  # a fresh binary file object, at its start
+
+
+class Chunk(NamedTuple):
+    """Some rows of the input, in input order; rows are never dropped.
+
+    features : the asked feature columns and no others, in the asked order, in the file's own types
+        (CSV: float64, or string for a text column).
+    kept : the passthrough columns in the asked order, or None when none were asked. CSV: string, byte
+        for byte as read; Parquet and Arrow: native types.
+    bad : (n,) bool, True for a row that could not be read as a row (ragged, or text where a number
+        belongs) and was let through by `on_bad_row="skip"`; its feature cells are null. None: none is.
+    """
+
+    features: pa.RecordBatch
+    kept: pa.RecordBatch | None
+    bad: np.ndarray | None
+
+
+class Piece(NamedTuple):
+    """A part of the input that can be read alone: a row group, a byte range, a file."""
+
+    rows: int | None
+    size: int  # bytes, or any weight that is consistent within one source
+    chunks: Callable[[], Iterator[Chunk]]
+
+
+class Part(NamedTuple):
+    """One file or stream, as a person would list it."""
+
+    name: str
+    format: str  # "csv", "parquet", "arrow"
+    rows: int | None  # None: not known without reading
+    size: int | None  # bytes; None for a stream
+
+
+class Reader(Protocol):
+    """One part: what `CsvPart`, `ParquetPart` and `ArrowPart` have in common."""
+
+    name: str
+    format: str
+    schema: pa.Schema
+    rows: int | None
+    size: int | None
+    rereadable: bool
+    notes: list[str]
+    id_columns: tuple[str, ...]
+    bytes_read: int
+    bad_rows: int
+
+    def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]: ...
+
+    def pieces(self, features: Sequence[str]) -> list[Piece] | None: ...
+
+    def sample(self, rows: int = 20_000) -> pa.Table: ...
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """All of the input as one table.
+
+    schema : every column people may name, Hive keys included. CSV columns are float64 or string.
+    rows, size : rows and bytes when known without reading.
+    rereadable : False for stdin, pipes and process substitution: `chunks` works once.
+    parts : in reading order.
+    notes : for the person; may grow while reading.
+    bytes_read, bad_rows : of the current reading.
+    hive_columns : from `key=value` folders; never features.
+    id_columns : known to be an index (pandas metadata).
+    """
+
+    schema: pa.Schema
+    rows: int | None
+    size: int | None
+    rereadable: bool
+    parts: list[Part]
+    notes: list[str]
+    hive_columns: tuple[str, ...]
+    id_columns: tuple[str, ...]
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    @property
+    def bad_rows(self) -> int: ...
+
+    def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        """Input order, at most `batch_rows` rows each; a column may be in both lists.
+
+        Raises
+        ------
+        DataError
+            For a column that is not there, with the nearest names.
+        """
+        ...
+
+    def pieces(self, features: Sequence[str]) -> list[Piece] | None:
+        """The input in parts that can be read in any order; None when that is impossible."""
+        ...
+
+    def sample(self, rows: int = 20_000) -> pa.Table:
+        """The first rows of every column. A stream keeps them and `chunks` serves them again."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def nearest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
+    """The names most like `name`, best first; case and surrounding blanks count for little."""
+    by_fold: dict[str, str] = {}
+    for other in names:
+        by_fold.setdefault(other.strip().casefold(), other)
+    found = difflib.get_close_matches(name.strip().casefold(), by_fold, n=n, cutoff=0.6)
+    return [by_fold[f] for f in found]
+
+
+def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> None:
+    """Raise DataError for the first columns of `wanted` that are not among `names`.
+
+    pyarrow's readers give batches with no columns, and no error, for a name they do not know.
+    """
+    present = set(names)
+    lost = [w for w in dict.fromkeys(wanted) if w not in present]
+    if not lost:
+        return
+    quoted = ", ".join(f'"{w}"' for w in lost[:5]) + (" ..." if len(lost) > 5 else "")
+    near = [n for w in lost[:5] for n in nearest(w, names)]
+    if near:
+        hint = "did you mean " + ", ".join(f'"{n}"' for n in dict.fromkeys(near)) + "?"
+    else:
+        shown = ", ".join(f'"{n}"' for n in names[:8]) + (" ..." if len(names) > 8 else "")
+        hint = f"the columns are {shown}" if names else "there are no columns"
+    word = "column" if len(lost) == 1 else "columns"
+    raise DataError(f"{where}: no {word} {quoted}", hint)
