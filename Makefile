@@ -1,0 +1,50 @@
+# Needs make and Python >= 3.11 with venv, nothing else. Everything is installed into .venv.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+DATA ?= sample_data
+PYTEST_ARGS ?=
+
+.PHONY: help venv demo test check bench accuracy order planted clean
+
+help:  ## list the targets
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z]*\):.*  *## \(.*\)/    \1\t\2/p' Makefile | expand -t 16
+
+# The python that makes .venv: $PYTHON if given, else the first that runs, is new enough and has venv.
+# (Each is tried by running it: a name on the PATH may be a stub.)
+$(VENV)/bin/python:
+	@for p in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	  if $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    echo "using $$p: $$($$p --version)"; \
+	    $$p -m venv $(VENV) && exit 0; rm -rf $(VENV); exit 1; \
+	  fi; \
+	done; \
+	echo "no Python >= 3.11 with venv was found (tried: $(PYTHON) python3 python3.11 to 3.14 python)." >&2; \
+	echo "hint: install one (Debian: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3 ..." >&2; \
+	exit 1
+
+# One stamp per set of dependencies: a second run installs nothing.
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(VENV)/.base $@
+
+venv: $(VENV)/.dev  ## make .venv with the package, its extras and the developers' tools
+
+test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev  ## lint and check the types
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+clean:  ## remove .venv and everything that was made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
