@@ -1,0 +1,193 @@
+"""Labels and known classes, chunk by chunk -> how well they agree.
+
+Only the contingency table is kept, so any number of rows fits. The measures are those of Strehl and
+Ghosh (2002, normalised mutual information), Hubert and Arabie (1985, adjusted Rand index) and
+Rosenberg and Hirschberg (2007, homogeneity and completeness).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from imdh_cli.errors import DataError
+
+MAX_CLASSES = 10_000  # more distinct values than this are no classes but an id; bounds the table
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How clusters and known classes agree; the fields are those of the JSON report."""
+
+    column: str
+    rows: int  # rows compared: with a cluster and a class
+    without_cluster: int  # rows left out: label -1
+    without_class: int  # rows left out: the class is missing
+    nmi_arithmetic: float  # mutual information / mean of the two entropies
+    nmi_geometric: float  # mutual information / root of their product
+    ari: float
+    homogeneity: float  # 1: every cluster holds one class
+    completeness: float  # 1: every class lies in one cluster
+    classes: tuple[str, ...]
+    clusters: tuple[int, ...]
+    table: tuple[tuple[int, ...], ...]  # rows of class i in cluster j
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+class Truth:
+    """Counts rows by class and cluster.
+
+    Parameters
+    ----------
+    column : str
+        Where the classes come from; named in errors and in the result.
+    n_clusters : int
+        Labels are 1..n_clusters, or -1 for a row without a cluster.
+    """
+
+    def __init__(self, column: str, n_clusters: int) -> None:
+        self.column = column
+        self._codes: dict[Hashable, int] = {}
+        self._table = np.zeros((0, n_clusters), dtype=np.int64)
+        self._without_cluster = 0
+        self._without_class = 0
+
+    def add(self, labels: np.ndarray, classes: Any) -> None:
+        """Count some rows.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n,), int
+            1..K, or -1 for a row without a cluster.
+        classes : array-like of length n
+            A NumPy array, a list, or an Arrow array; text, numbers or booleans. None, NaN and
+            empty text are missing.
+
+        Raises
+        ------
+        DataError
+            More than `MAX_CLASSES` distinct values.
+        """
+        import pandas as pd
+
+        values = classes.to_pandas() if hasattr(classes, "to_pandas") else pd.Series(classes)
+        local, found = pd.factorize(values)
+        # One code per distinct value of this chunk; -1 (missing) indexes the last entry, a -1.
+        code_of = np.array([self._code(value) for value in found] + [-1], dtype=np.int64)
+        code = code_of[local]
+        labels = np.asarray(labels)
+        known, labelled = code >= 0, labels > 0
+        self._without_class += int(np.count_nonzero(~known))
+        self._without_cluster += int(np.count_nonzero(known & ~labelled))
+        both = known & labelled
+        k = self._table.shape[1]
+        n_new = len(self._codes) - len(self._table)
+        if n_new:
+            self._table = np.vstack([self._table, np.zeros((n_new, k), dtype=np.int64)])
+        cell = code[both] * k + labels[both] - 1
+        self._table += np.bincount(cell, minlength=self._table.size).reshape(self._table.shape)
+
+    def _code(self, value: Hashable) -> int:
+        """The class number of a value, a new one when it is new; -1 for empty text."""
+        if value == "":
+            return -1
+        if isinstance(value, float | np.floating) and float(value).is_integer():
+            value = int(value)  # 1 in one file and 1.0 in another are one class
+        if value not in self._codes and len(self._codes) >= MAX_CLASSES:
+            raise DataError(
+                f'column "{self.column}" has more than {MAX_CLASSES:,} different values',
+                hint="--truth wants a column of known classes, not an id or a measurement",
+            )
+        return self._codes.setdefault(value, len(self._codes))
+
+    def result(self) -> Agreement:
+        """The measures of all rows counted.
+
+        Raises
+        ------
+        DataError
+            No row has both a cluster and a class.
+        """
+        used = self._table.sum(axis=1) > 0
+        names = [str(value) for value, code in self._codes.items() if used[code]]
+        table = self._table[used]
+        if not len(table):
+            raise DataError(
+                f'no row has both a cluster and a value in column "{self.column}"',
+                hint="is it the right column, and do the data fit the model?",
+            )
+        order = sorted(range(len(names)), key=lambda i: _natural(names[i]))
+        table = table[order]
+        return Agreement(
+            column=self.column,
+            rows=int(table.sum()),
+            without_cluster=self._without_cluster,
+            without_class=self._without_class,
+            **measures(table),
+            classes=tuple(names[i] for i in order),
+            clusters=tuple(range(1, table.shape[1] + 1)),
+            table=tuple(tuple(int(n) for n in row) for row in table),
+        )
+
+
+def measures(table: np.ndarray) -> dict[str, float]:
+    """NMI (two means), ARI, homogeneity and completeness of a contingency table.
+
+    Parameters
+    ----------
+    table : ndarray of shape (n_classes, n_clusters), int64
+        Rows by class and cluster, at least one.
+    """
+    n = float(table.sum())
+    by_class, by_cluster = table.sum(axis=1), table.sum(axis=0)
+    h_class, h_cluster = _entropy(by_class / n), _entropy(by_cluster / n)
+    information = max(0.0, h_class + h_cluster - _entropy(table.ravel() / n))
+    if h_class == h_cluster == 0.0:
+        arithmetic = geometric = 1.0  # one class, one cluster: nothing is left unsaid
+    else:
+        arithmetic = 2.0 * information / (h_class + h_cluster)
+        product = (h_class * h_cluster) ** 0.5
+        geometric = information / product if product > 0.0 else 0.0
+    return {
+        "nmi_arithmetic": min(1.0, arithmetic),
+        "nmi_geometric": min(1.0, geometric),
+        "ari": _adjusted_rand(table, by_class, by_cluster),
+        "homogeneity": min(1.0, information / h_class) if h_class > 0.0 else 1.0,
+        "completeness": min(1.0, information / h_cluster) if h_cluster > 0.0 else 1.0,
+    }
+
+
+def _entropy(p: np.ndarray) -> float:
+    """Entropy in nats of shares that add up to one; empty ones count nothing."""
+    p = p[p > 0.0]
+    return max(0.0, float(-(p * np.log(p)).sum()))
+
+
+def _adjusted_rand(table: np.ndarray, by_class: np.ndarray, by_cluster: np.ndarray) -> float:
+    """Hubert and Arabie's index, in exact whole numbers: n^2 pairs overflow 64 bits."""
+    together = sum(_pairs(int(n)) for n in table.ravel() if n > 1)
+    in_class = sum(_pairs(int(n)) for n in by_class)
+    in_cluster = sum(_pairs(int(n)) for n in by_cluster)
+    every = _pairs(int(table.sum()))
+    # (together - expected) / (mean - expected), everything times 2 * every
+    top = 2 * (together * every - in_class * in_cluster)
+    bottom = (in_class + in_cluster) * every - 2 * in_class * in_cluster
+    return top / bottom if bottom else 1.0
+
+
+def _pairs(n: int) -> int:
+    return n * (n - 1) // 2
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """Numbers by value, before text by spelling."""
+    try:
+        return (0, float(name), name)
+    except ValueError:
+        return (1, 0.0, name)
