@@ -1,8 +1,8 @@
 """What every source is: columns by name, record batches in input order.
 
-A *part* is one file or stream and has a reader; a *source* is all parts in reading order, as one table.
-Readers (CSV, Parquet, Arrow) and the source share the same few methods, so a reader of a single file can
-be tested, and read, alone.
+A *part* is one file or stream and has a reader; a *source* is all parts in reading order, as one
+table. Readers (CSV, Parquet, Arrow) and the source share the same few methods, so a reader of a
+single file can be tested, and read, alone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ class Chunk(NamedTuple):
 
     features : the asked feature columns and no others, in the asked order, in the file's own types
         (CSV: float64, or string for a text column).
-    kept : the passthrough columns in the asked order, or None when none were asked. CSV: string, byte
-        for byte as read; Parquet and Arrow: native types.
+    kept : the passthrough columns in the asked order, or None when none were asked. CSV: string,
+        byte for byte as read; Parquet and Arrow: native types.
     bad : (n,) bool, True for a row that could not be read as a row (ragged, or text where a number
-        belongs) and was let through by `on_bad_row="skip"`; its feature cells are null. None: none is.
+        belongs) and was let through by `on_bad_row="skip"`; its feature cells are null. None: no
+        such row.
     """
 
     features: pa.RecordBatch
@@ -70,7 +71,7 @@ class Reader(Protocol):
 
     def pieces(self, features: Sequence[str]) -> list[Piece] | None: ...
 
-    def sample(self, rows: int = 20_000) -> pa.Table: ...
+    def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table: ...
 
     def close(self) -> None: ...
 
@@ -117,8 +118,8 @@ class Source(Protocol):
         """The input in parts that can be read in any order; None when that is impossible."""
         ...
 
-    def sample(self, rows: int = 20_000) -> pa.Table:
-        """The first rows of every column. A stream keeps them and `chunks` serves them again."""
+    def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
+        """The first rows of all or some columns; `chunks` of a stream serves them again."""
         ...
 
     def close(self) -> None: ...

@@ -1,0 +1,300 @@
+"""What people type -> the files and streams to read, in order.
+
+A file, a folder, a quoted glob, `-`, a pipe such as `/dev/stdin` or `<(...)`, `file://`. Folders
+are walked in natural order (`part-2` before `part-10`); `key=value` folders become columns.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from imdh_cli.errors import DataError, UsageError
+from imdh_cli.sources.base import nearest
+
+TEXT = (".csv", ".tsv", ".tab")
+TABLES = (*TEXT, ".parquet", ".pq", ".parq", ".arrow", ".arrows", ".feather", ".ipc")
+PACKED = (".gz", ".zst", ".zstd", ".bz2")
+REMOTE = ("s3", "gs", "gcs", "hdfs", "http", "https")
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class Location:
+    """One file or stream.
+
+    name : as a person would name it, also in errors.
+    path : on this machine; None for standard input and for a URI.
+    uri : for a file elsewhere.
+    stream : it can be read once, from front to back.
+    keys : the `key=value` folders it lies in; a None value is Hive's null.
+    """
+
+    name: str
+    path: str | None = None
+    uri: str | None = None
+    stream: bool = False
+    keys: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass
+class Located:
+    """Files in reading order, and what a person should know about the choice."""
+
+    files: list[Location] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def locate(locations: Sequence[str], format: str | None = None) -> Located:
+    """All files that the arguments name, in the order of the arguments.
+
+    Raises
+    ------
+    DataError
+        For a file that is not there (with the nearest names) and for a folder without tables.
+    UsageError
+        When standard input is named twice.
+    """
+    found = Located()
+    for location in locations:
+        if not location:
+            raise UsageError("an input has an empty name", "name a file, a folder, or - for stdin")
+        scheme = _scheme(location)
+        if location == "-":
+            found.files.append(Location("stdin", stream=True))
+        elif scheme in REMOTE:
+            found.files.append(Location(location, uri=location))
+        elif scheme not in (None, "file"):
+            raise UsageError(
+                f"{location}: cannot read {scheme}://",
+                "file://, s3://, gs://, hdfs:// and https:// are understood",
+            )
+        else:
+            _local(_file_uri(location) if scheme else location, format, found)
+    streams = [f.name for f in found.files if f.stream and f.path is None]
+    if len(streams) > 1:
+        raise UsageError("standard input is named twice", "it can be read once: name - once")
+    _note_repeats(found)
+    return found
+
+
+def natural_key(path: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
+    """Sort key: runs of digits by their value, folder by folder."""
+    return tuple(
+        tuple(
+            (0, int(run), run) if run.isdecimal() and run.isascii() else (1, 0, run)
+            for run in re.split(r"([0-9]+)", step)
+            if run
+        )
+        for step in path.split("/")
+    )
+
+
+def hive_keys(steps: Iterable[str]) -> tuple[tuple[str, str | None], ...]:
+    """`key=value` steps of a path below the folder that was named."""
+    keys = []
+    for step in steps:
+        key, equals, value = step.partition("=")
+        if equals and key:
+            keys.append((unquote(key), None if value == HIVE_NULL else unquote(value)))
+    return tuple(keys)
+
+
+def is_table(name: str, format: str | None) -> bool:
+    """Whether a folder's file is data by its name: a known suffix, or none beside --format."""
+    stem = name.lower()
+    for packed in PACKED:
+        if stem.endswith(packed):
+            stem = stem[: -len(packed)]
+            break
+    if stem.endswith(TABLES):
+        return True
+    return format is not None and "." not in stem
+
+
+def hidden(name: str) -> bool:
+    """Names that data folders use for everything but data: `_SUCCESS`, `.crc`, `_temporary`."""
+    return name.startswith(("_", "."))
+
+
+def _scheme(location: str) -> str | None:
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", location)
+    return match[1].lower() if match else None
+
+
+def _file_uri(uri: str) -> str:
+    parts = urlsplit(uri.replace("?", "%3F").replace("#", "%23"))
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(
+            f"{uri}: a file URI names a file on this machine", "write file:///path/file"
+        )
+    return unquote(parts.path)
+
+
+def _local(path: str, format: str | None, found: Located) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        _glob(path, format, found)
+        return
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if stat.S_ISDIR(mode):
+        _folder(path, format, found)
+    else:
+        found.files.append(_single(path, mode))
+
+
+def _single(path: str, mode: int) -> Location:
+    return Location(path, path=path, stream=not stat.S_ISREG(mode))
+
+
+def _folder(folder: str, format: str | None, found: Located) -> None:
+    try:
+        inside = sorted(_walk(folder, "", set()), key=natural_key)
+    except OSError as error:
+        raise _unreadable(error.filename or folder, error) from error
+    paths = [(os.path.join(folder, *inner.split("/")), inner.split("/")[:-1]) for inner in inside]
+    _take(paths, folder, format, found)
+
+
+def _walk(folder: str, inner: str, seen: set[str]) -> Iterator[str]:
+    """Files below a folder, as paths within it with `/` between the steps."""
+    real = os.path.realpath(folder)
+    if real in seen:  # a link back to where we are
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if hidden(entry.name):
+                continue
+            if entry.is_dir():
+                yield from _walk(entry.path, f"{inner}{entry.name}/", seen | {real})
+            else:
+                yield inner + entry.name
+
+
+def _glob(pattern: str, format: str | None, found: Located) -> None:
+    if not glob.has_magic(pattern):
+        raise _missing(pattern)
+    matches = [m for m in glob.glob(pattern, recursive=True) if not hidden(os.path.basename(m))]
+    if not matches:
+        raise DataError(f"{pattern}: no file matches", "check the folder and the pattern")
+    matches.sort(key=natural_key)
+    files = [m for m in matches if not os.path.isdir(m)]
+    named = [m for m in files if is_table(os.path.basename(m), format)]
+    if files:
+        # `*.dat` says what it means; `*` also picks up what merely lies about.
+        paths = [(m, m.split("/")[_fixed(pattern) : -1]) for m in files]
+        if named:
+            _take(paths, pattern, format, found)
+        else:
+            found.files += [
+                Location(m, path=m, stream=_is_stream(m), keys=hive_keys(steps))
+                for m, steps in paths
+            ]
+        return
+    for folder in matches:
+        steps = folder.split("/")[_fixed(pattern) :]
+        below = Located()
+        _folder(folder, format, below)
+        found.notes += below.notes
+        found.files += [
+            Location(f.name, f.path, stream=f.stream, keys=(*hive_keys(steps), *f.keys))
+            for f in below.files
+        ]
+
+
+def _fixed(pattern: str) -> int:
+    """How many leading steps of a pattern are no pattern; `key=value` steps after them are keys."""
+    steps = pattern.split("/")
+    return next(i for i, step in enumerate(steps) if glob.has_magic(step) or "=" in step)
+
+
+def _take(
+    paths: list[tuple[str, list[str]]], where: str, format: str | None, found: Located
+) -> None:
+    """The tables among the files of a folder; the strangers go into a note."""
+    tables, strangers = [], []
+    for path, steps in paths:
+        if is_table(os.path.basename(path), format) or _has_magic(path):
+            tables.append(Location(path, path=path, stream=_is_stream(path), keys=hive_keys(steps)))
+        else:
+            strangers.append(os.path.basename(path))
+    if not tables:
+        held = f": it holds {_listed(strangers)}" if strangers else ""
+        raise DataError(
+            f"{where}: no tables here{held}",
+            "name the files themselves, or a quoted pattern such as 'folder/*.txt'",
+        )
+    if strangers:
+        found.notes.append(
+            f"{where}: left out {_listed(strangers)}: not a table by name or content"
+        )
+    found.files += tables
+
+
+def _has_magic(path: str) -> bool:
+    """Parquet and Arrow files are known by their first bytes whatever their name."""
+    try:
+        if _is_stream(path):
+            return False
+        with open(path, "rb") as file:
+            return file.read(6).startswith((b"PAR1", b"ARROW1"))
+    except OSError:
+        return False
+
+
+def _is_stream(path: str) -> bool:
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False  # a dangling link: opening it says so by name
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def _missing(path: str) -> DataError:
+    folder, name = os.path.split(path)
+    parent = Path(folder or ".")
+    if not parent.is_dir():
+        near = nearest(parent.name, _names(parent.parent))
+        hint = f'did you mean "{near[0]}"?' if near else "check the path"
+        return DataError(f"{path}: no such folder {folder}", hint)
+    near = nearest(name, _names(parent))
+    quoted = ", ".join(os.path.join(folder, n) for n in near)
+    return DataError(
+        f"{path}: no such file",
+        f"did you mean {quoted}?" if near else "check the name and the folder",
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))[:10_000]
+    except OSError:
+        return []
+
+
+def _unreadable(path: str, error: BaseException) -> DataError:
+    said = getattr(error, "strerror", None) or str(error)
+    return DataError(f"{path}: cannot be read: {said}", "check the path and its permissions")
+
+
+def _note_repeats(found: Located) -> None:
+    seen: set[str] = set()
+    for file in found.files:
+        if file.path is None or file.stream:
+            continue
+        real = os.path.realpath(file.path)
+        if real in seen:
+            found.notes.append(f"{file.name}: named twice, so its rows count twice")
+        seen.add(real)

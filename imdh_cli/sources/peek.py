@@ -1,0 +1,112 @@
+"""The first bytes of a file or stream -> its format; other known formats are refused by name."""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO, Literal, cast
+
+from imdh_cli.errors import DataError
+
+HEAD = 1024  # bytes looked at
+Format = Literal["csv", "parquet", "arrow", "arrow stream"]
+
+# first bytes, what they are, what to do about it
+FOREIGN: tuple[tuple[bytes, str, str], ...] = (
+    (b"FEA1", "a Feather file of version 1", "write it again with pyarrow.feather.write_feather"),
+    (b"PARE", "an encrypted Parquet file", "decrypt it first"),
+    (b"ORC", "an ORC file", "convert it to Parquet, for example with DuckDB or Spark"),
+    (b"Obj\x01", "an Avro file", "convert it to Parquet, for example with DuckDB or Spark"),
+    (b"SQLite format 3\0", "an SQLite database", "export a table as CSV: sqlite3 -csv -header"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export the table to Parquet, for example with pandas"),
+    (b"\x93NUMPY", "a NumPy array", "save it as Parquet, for example with pandas"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook", "save the sheet as CSV"),
+    (b"%PDF-", "a PDF document", "give the table as CSV or Parquet"),
+    (b"\x80\x04\x95", "a Python pickle", "save the table as Parquet"),
+    (b"\x80\x05\x95", "a Python pickle", "save the table as Parquet"),
+)
+
+
+def told(head: bytes, name: str, format: str | None = None) -> Format:
+    """The format of a file that starts with `head`; `format`, where given, wins over the content.
+
+    Raises
+    ------
+    DataError
+        For a format that is known and not read.
+    """
+    arrow_stream = head.startswith(b"\xff\xff\xff\xff")  # a continuation marker; never text
+    if format is not None:
+        return "arrow stream" if format == "arrow" and arrow_stream else _valid(format)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"ARROW1"):
+        return "arrow"
+    if arrow_stream:
+        return "arrow stream"
+    for magic, what, hint in FOREIGN:
+        if head.startswith(magic) and not (magic == b"ORC" and _is_text(head)):
+            raise DataError(f"{name}: this is {what}, which is not read", hint)
+    if head.startswith(b"PK\x03\x04") and (b"xl/" in head or name.lower().endswith(".xlsx")):
+        raise DataError(
+            f"{name}: this is an Excel workbook, which is not read", "save the sheet as CSV"
+        )
+    if head[8:12] == b"DUCK":
+        raise DataError(
+            f"{name}: this is a DuckDB database, which is not read",
+            "export a table: COPY t TO 't.parquet'",
+        )
+    return _by_suffix(name)
+
+
+def peeked(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
+    """The first bytes of a stream, and the stream as if nothing had been read."""
+    head = b""
+    while len(head) < HEAD:
+        block = stream.read(HEAD - len(head))
+        if not block:
+            break
+        head += block
+    return head, cast(BinaryIO, io.BufferedReader(_Again(head, stream), 1 << 16))
+
+
+class _Again(io.RawIOBase):
+    """Bytes already read, then the rest of the stream."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = memoryview(head)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+        if self._head:
+            n = min(len(buffer), len(self._head))
+            buffer[:n] = self._head[:n]
+            self._head = self._head[n:]
+            return n
+        read = getattr(self._rest, "readinto1", None) or self._rest.readinto  # type: ignore[attr-defined]
+        return read(buffer) or 0
+
+    def close(self) -> None:
+        if not self.closed:
+            self._rest.close()
+        super().close()
+
+
+def _valid(format: str) -> Format:
+    return cast(Format, format)
+
+
+def _by_suffix(name: str) -> Format:
+    """Of a file whose bytes say nothing: damaged or empty files keep the format they claim."""
+    lower = name.lower()
+    if lower.endswith((".parquet", ".pq", ".parq")):
+        return "parquet"
+    if lower.endswith((".arrow", ".feather", ".ipc")):
+        return "arrow"
+    return "arrow stream" if lower.endswith(".arrows") else "csv"
+
+
+def _is_text(head: bytes) -> bool:
+    return b"\0" not in head and all(b >= 9 for b in head[:64])
