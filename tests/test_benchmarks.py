@@ -1,0 +1,53 @@
+"""The measuring programs measure what they say (none is run here: they take minutes to hours)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.benchmarks import accuracy, common
+
+
+def test_regret_spans_zero_to_one_on_every_set() -> None:
+    """The best has regret 0, the worst 1, and a tie of all costs nobody anything."""
+    regret = accuracy.mean_regret({"a": [10, 0, 5], "b": [5, 10, 5], "c": [0, 5, 5]})
+    assert regret == pytest.approx({"a": 1 / 3, "b": 0.5 / 3, "c": 1.5 / 3})
+
+
+def test_scores_do_not_depend_on_the_names_of_clusters() -> None:
+    """A perfect partition under other names has NMI and ARI 100."""
+    truth = np.repeat([0, 1, 2], 50)
+    found = accuracy.scores(truth, np.repeat([7, -1, 3], 50))
+    assert found == pytest.approx({"nmi": 100, "nmi_geometric": 100, "ari": 100, "k": 3})
+
+
+def test_published_figures_are_complete() -> None:
+    """30 sets, six methods each; two cells known by heart."""
+    paper = accuracy.published()
+    assert len(paper) == 30
+    assert paper["shuttle"]["iMDH_k"] == {"nmi": 46.6, "ari": 35.4}
+    assert paper["kddcup"]["dePDDP"] == {"nmi": 81.3, "ari": 85.7}
+
+
+def test_tables_go_between_their_markers(tmp_path: Path) -> None:
+    """Only what stands between the markers changes, and twice is once."""
+    readme = tmp_path / "README.md"
+    begin, end = common.markers("speed")
+    readme.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    for _ in range(2):
+        assert common.put_into_readme("speed", "new", readme)
+        assert readme.read_text() == f"before\n{begin}\n\nnew\n\n{end}\nafter\n"
+    assert not common.put_into_readme("other", "new", readme)
+
+
+def test_a_run_knows_its_memory_and_its_failure() -> None:
+    """Peak memory is the child's own, and a child that fails is an error."""
+    code = "b = bytearray(200_000_000); print(len(b))"
+    big = common.run([sys.executable, "-c", code])
+    assert big.stdout == "200000000\n"
+    assert big.peak_mb > 190
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        common.run([sys.executable, "-c", "raise SystemExit(3)"])
