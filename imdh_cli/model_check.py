@@ -1,0 +1,232 @@
+"""What a model must be: names, types and shapes of its arrays, and what their numbers must satisfy.
+
+Everything is checked before a model is used and before one is written, so that no later code has to
+ask whether a direction is a unit vector or a histogram is negative. Every fault is a ModelError of
+one line that names the array.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from imdh_cli.errors import ModelError
+from imdh_cli.model_file import Header
+from imdh_cli.params import MAX_DEPTH
+
+FORMAT_VERSION = 1
+MAX_NAME = 1 << 16  # characters of a feature's name
+MAX_METADATA = 1 << 24  # characters of JSON
+MAX_NESTING = 16
+MAX_COUNT = 1 << 53  # rows; sums of counts stay exact in float64
+
+# Shapes in the letters of the contract: d features, m splits, n nodes, L leaves.
+ARRAYS: dict[str, tuple[str, tuple[str | int, ...]]] = {
+    "format_version": ("<i8", ()),
+    "metadata": ("<U", ()),
+    "feature_names": ("<U", ("d",)),
+    "center": ("<f8", ("d",)),
+    "scale": ("<f8", ("d",)),
+    "directions": ("<f8", ("m", "d")),
+    "thresholds": ("<f8", ("m",)),
+    "offsets": ("<f8", ("m",)),
+    "pivots": ("<f8", ("n", "d")),
+    "projection_sd": ("<f8", ("m",)),
+    "histograms": ("<i8", ("m", 128)),
+    "means": ("<f8", ("n", "d")),
+    "counts": ("<i8", ("n",)),
+    "sums_of_squares": ("<f8", ("n", "d")),
+    "merge_order": ("<i8", ("m",)),
+    "cluster_of_leaf": ("<i4", ("L",)),
+}
+# Only what going on with the learning needs; a model without them can do all the rest.
+EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
+    "learned_counts": ("<i8", ("n",)),
+    "mean_squares": ("<f8", ("m",)),
+    "learned_offsets": ("<f8", ("m",)),
+}
+
+_UNIT = 1e-6  # how far a direction's length may be from 1
+_NEAR = 1e-6  # relative, for numbers that must follow from others
+
+
+def check_headers(headers: Mapping[str, Header]) -> None:
+    """Names, types and shapes, from the headers alone. Raises ModelError."""
+    unknown = [name for name in headers if name not in ARRAYS and name not in EXTRAS]
+    missing = [name for name in ARRAYS if name not in headers]
+    if missing:
+        _fault(f"has no array {missing[0]}")
+    sizes = _sizes(headers)
+    for name, header in headers.items():
+        if name in unknown:
+            continue
+        dtype, symbols = (ARRAYS | EXTRAS)[name]
+        text = dtype == "<U"
+        if header.dtype[:2] != dtype if text else header.dtype != dtype:
+            _fault(f"{name} has the type {header.dtype}, not {dtype}")
+        shape = tuple(sizes[s] if isinstance(s, str) else s for s in symbols)
+        if header.shape != shape:
+            _fault(f"{name} has the shape {_shape(header.shape)}, not {_shape(shape)}")
+        limit = MAX_METADATA if name == "metadata" else MAX_NAME
+        if text and int(header.dtype[2:]) > limit:
+            _fault(f"{name} has texts of {header.dtype[2:]} characters")
+    if unknown:
+        _fault(f"holds {unknown[0]}, which is no array of format {FORMAT_VERSION}")
+
+
+def check_version_header(headers: Mapping[str, Header]) -> None:
+    """Is there a version to read? Raises ModelError."""
+    if "format_version" not in headers:
+        _fault("not a model file: it has no format_version")
+    if headers["format_version"] != Header("<i8", ()):
+        _fault("format_version is no single int64")
+
+
+def check_version(version: int) -> None:
+    """Raises ModelError for a format this program does not read."""
+    if version != FORMAT_VERSION:
+        hint = "update imdh" if version > FORMAT_VERSION else "fit the model again"
+        _fault(f"format {version}; this imdh reads {FORMAT_VERSION}", hint)
+
+
+def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
+    """Every number of a model whose headers have passed. Raises ModelError."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            _fault(f"{name} holds a number that is not finite")
+        if array.dtype.kind == "U":
+            _check_text(name, array)
+    names = arrays["feature_names"].tolist()
+    if len(set(names)) < len(names):
+        _fault("feature_names holds a name twice")
+    if not (arrays["scale"] > 0).all():
+        _fault("scale must be positive")
+    for name in ("projection_sd", "sums_of_squares", "mean_squares"):
+        if name in arrays and not (arrays[name] >= 0).all():
+            _fault(f"{name} must not be negative")
+    for name in ("counts", "histograms", "learned_counts"):
+        if name in arrays:
+            _check_range(name, arrays[name], 0, MAX_COUNT)
+    _check_directions(arrays["directions"])
+    _check_offsets(arrays)
+    counts = arrays["counts"]
+    m = len(counts) // 2
+    if (counts[:m] != counts[1::2] + counts[2::2]).any():
+        _fault("counts of a node differ from the sum of its children's")
+    _check_merge_order(arrays["merge_order"])
+    _check_clusters(arrays["cluster_of_leaf"])
+
+
+def parse_metadata(text: str) -> dict[str, Any]:
+    """JSON from a stranger: bounded, finite, an object. Raises ModelError."""
+    if len(text) > MAX_METADATA:
+        _fault(f"metadata has {len(text)} characters")
+    try:
+        values = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        _fault(f"metadata is no JSON: {' '.join(str(error).split())[:100]}")
+    if not isinstance(values, dict):
+        _fault("metadata is no JSON object")
+    _check_json(values, MAX_NESTING)
+    return values
+
+
+def check_metadata(values: dict[str, Any], depth: int, names: list[str], clusters: int) -> None:
+    """Required keys and their types, and that they agree with the arrays. Raises ModelError."""
+    if values.get("program") != "imdh":
+        _fault("metadata: program is not imdh")
+
+
+def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
+    directions = headers["directions"].shape
+    if len(directions) != 2 or directions[1] < 1:
+        _fault(f"directions has the shape {_shape(directions)}, not (splits, features)")
+    m, d = directions
+    if m & (m + 1) or not 1 <= (m + 1).bit_length() - 1 <= MAX_DEPTH:
+        _fault(f"directions has {m} rows, which is no full tree of 1 to {MAX_DEPTH} levels")
+    return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1}
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "of a single value"
+
+
+def _check_text(name: str, array: np.ndarray) -> None:
+    """No lone surrogates and nothing beyond Unicode: both make later encoding fail."""
+    points = np.atleast_1d(array).view("<u4")
+    if ((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))).any():
+        _fault(f"{name} holds a character that does not exist")
+
+
+def _check_range(name: str, array: np.ndarray, low: int, high: int) -> None:
+    if array.size and not (low <= int(array.min()) and int(array.max()) <= high):
+        _fault(f"{name} must be between {low} and {high}")
+
+
+def _check_directions(directions: np.ndarray) -> None:
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", directions, directions))
+    wrong = np.flatnonzero(~(np.abs(lengths - 1) <= _UNIT))
+    if len(wrong):
+        _fault(f"directions: node {wrong[0] + 1} has the length {lengths[wrong[0]]:.6g}, not 1")
+
+
+def _check_offsets(arrays: Mapping[str, np.ndarray]) -> None:
+    """offset = threshold - v . pivot, up to rounding."""
+    v, thresholds, offsets = arrays["directions"], arrays["thresholds"], arrays["offsets"]
+    pivots = arrays["pivots"][: len(v)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        centers = np.einsum("ij,ij->i", v, pivots)
+        room = _NEAR * (1 + np.abs(thresholds) + np.einsum("ij,ij->i", np.abs(v), np.abs(pivots)))
+        wrong = np.flatnonzero(~(np.abs(thresholds - centers - offsets) <= room))
+    if len(wrong):
+        _fault(f"offsets: node {wrong[0] + 1} does not fit its threshold, direction and pivot")
+
+
+def _check_merge_order(order: np.ndarray) -> None:
+    m = len(order)
+    if not np.array_equal(np.sort(order), np.arange(1, m + 1)):
+        _fault(f"merge_order does not hold every split from 1 to {m} once")
+    step = np.empty(m + 1, np.int64)
+    step[order] = np.arange(m)
+    parents = np.arange(1, (m + 1) // 2)
+    late = (step[2 * parents] > step[parents]) | (step[2 * parents + 1] > step[parents])
+    if late.any():
+        _fault(f"merge_order removes node {parents[late][0]} before its children")
+
+
+def _check_clusters(cluster_of_leaf: np.ndarray) -> None:
+    steps = np.diff(cluster_of_leaf.astype(np.int64))
+    if cluster_of_leaf[0] != 1 or not ((steps == 0) | (steps == 1)).all():
+        _fault("cluster_of_leaf does not number clusters 1, 2, 3 ... from left to right")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not allowed")
+
+
+def _check_json(value: Any, levels: int) -> None:
+    if levels < 0:
+        _fault(f"metadata is nested deeper than {MAX_NESTING} levels")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_json(key, levels)
+            _check_json(inner, levels - 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_json(inner, levels - 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        _fault("metadata holds a number that is not finite")
+    elif isinstance(value, str) and not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            _fault("metadata holds a character that does not exist")
+
+
+def _fault(message: str, hint: str | None = None) -> NoReturn:
+    raise ModelError(message, hint)
