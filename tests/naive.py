@@ -1,0 +1,678 @@
+"""The method again, slowly: written from the equations, for the tests to compare the package with.
+
+In: rows Z, (n, d) float64, finite, already standardised. Out: the state of every split, the moments
+of every node, the histograms, and the choice of clusters. One row, one node, one number at a time
+where that is clearer; no code is shared with the package, and speed is nobody's wish here.
+
+Nodes are the paper's: root 1, children 2i and 2i + 1, splits 1 .. 2^D - 1, leaves 2^D up to
+2^(D+1) - 1. Arrays over nodes hold node i in row i - 1. A row goes left (to 2i) iff its projection
+is below the cut.
+
+Letters (paper, sections 2 and 3):
+    v direction, b offset from the mean, m mean, t rows met, c = z - m, p = v.c, s projected sd,
+    s2 its square, rho2 mean square of a coordinate, h bandwidth, delta its factor, q its decay,
+    r decay of the learning rate, C penalty, alpha free distance of the cut from the mean (in s),
+    phi standard normal density, D depth, SS sum of squares, G gain, K number of clusters.
+
+Readings of what the equations leave open:
+    * sign(0) = 0; a clamp of 0 is no clamp; with alpha = 0 and a clamp the offset is held at 0.
+    * A row is clipped when a coordinate is exactly 10 or -10, and only where there is a clip.
+    * Windows turn over after the row that makes their count, so 16384 leave 8193 to 16384.
+    * The smoothed histogram puts each bin's rows at its middle; f(0) is at the cut itself, the
+      greatest values on the left and the right are sought at the middles of the bins.
+    * n_j is the number of rows of the node, also where clipped rows are missing from its histogram.
+    * Equal keys are removed in order of the node's number, smallest first.
+    * An elbow whose curve is flat (no credit below Kmax) casts no vote. Without any vote for two or
+      more clusters the number is S + 1.
+    * An elbow's tie goes to the smaller K. The paper's Kmax are cut at the leaves in use.
+    * A terminal node out of use takes the label of the nearest one in its sibling's subtree: the
+      leftmost in use if the sibling is on the right, the rightmost if on the left; if the
+      sibling's subtree has none in use, the same question is asked of the parent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+Array = np.ndarray
+BINS = 128  # of 1/16 on [-4, 4]: the split is between bins 63 and 64
+CLIP = 10.0
+WINDOW_ROWS = 8192
+
+
+# --- standardisation ------------------------------------------------------------------------------
+
+
+def standardise(X: Array) -> tuple[Array, Array, Array]:
+    """Z, center, scale: z = clip((x - center) / scale, -10, 10), population sd, 0 becomes 1."""
+    center = X.mean(axis=0)
+    scale = np.sqrt(((X - center) ** 2).mean(axis=0))
+    scale[scale == 0] = 1.0
+    return np.clip((X - center) / scale, -CLIP, CLIP), center, scale
+
+
+def start_directions(depth: int, d: int, *, seed: int = 0, start: str = "random") -> Array:
+    """First directions (m, d): seeded normal draws of unit length, or axis (i - 1) mod d."""
+    m = 2**depth - 1
+    if start == "axis":
+        V = np.zeros((m, d))
+        for i in range(1, m + 1):
+            V[i - 1, (i - 1) % d] = 1.0
+        return V
+    V = np.random.default_rng([seed, 1]).standard_normal((m, d))
+    for i in range(m):
+        V[i] /= math.sqrt(sum(x * x for x in V[i]))
+    return V
+
+
+# --- the learning rule (paper, section 2) ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The constants of the rule; the defaults are the method's."""
+
+    delta: float = 1.0
+    q: float = 0.2
+    r: float = 1.0
+    C: float = 10.0
+    alpha: float = 0.5
+    rate: float = 1.0
+    clamp: float = 5.0
+    step: str = "scaled"  # "paper": the factors s^3 and sqrt(rho2) are 1
+    clip: bool = True  # False: rows were not clipped, so a coordinate of 10 is just a 10
+
+
+@dataclass
+class Moments:
+    """Count, mean and per-feature sum of squares about the mean, one row at a time (Welford)."""
+
+    n: int
+    mean: Array
+    ss: Array
+
+    @classmethod
+    def empty(cls, d: int) -> Moments:
+        return cls(0, np.zeros(d), np.zeros(d))
+
+    def add(self, z: Array) -> None:
+        self.n += 1
+        before = z - self.mean
+        self.mean = self.mean + before / self.n
+        self.ss = self.ss + before * (z - self.mean)
+
+
+def merge(a: Moments, b: Moments) -> Moments:
+    """Moments of two sets of rows together (Chan)."""
+    n = a.n + b.n
+    if n == 0:
+        return Moments.empty(len(a.mean))
+    apart = b.mean - a.mean
+    return Moments(n, a.mean + apart * (b.n / n), a.ss + b.ss + apart**2 * (a.n * b.n / n))
+
+
+@dataclass
+class Split:
+    """State of one split node."""
+
+    v: Array
+    m: Array
+    b: float = 0.0
+    t: int = 0
+    rho2: float = 0.0
+    s2: float = 0.0
+    current: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    previous: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
+
+
+@dataclass
+class Leaf:
+    """State of one leaf: the mean of every row that came, and the moments of two windows."""
+
+    m: Array
+    current: Moments
+    previous: Moments
+    t: int = 0
+
+
+def phi(x: float) -> float:
+    return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+
+def pull(b: float, p: float, h: float) -> float:
+    """k: minus the slope, in b, of the density phi((b - p) / h) / h of one row at the cut."""
+    return (b - p) * phi((b - p) / h) / h**3
+
+
+def penalty_slope(b: float, s: float, rule: Rule) -> float:
+    """Slope in b of C (|b| - alpha s)_+^2."""
+    return 2 * rule.C * float(np.sign(b)) * max(abs(b) - rule.alpha * s, 0.0)
+
+
+def bin_of(u: float) -> int:
+    return int(min(max(math.floor(16 * u) + 64, 0), BINS - 1))
+
+
+def learn_row(node: Split, z: Array, rule: Rule) -> bool:
+    """One row at one split, in place; True if it goes on to the left child."""
+    d = len(z)
+    node.t += 1
+    t = node.t
+    node.m = node.m + (z - node.m) / t
+    c = z - node.m
+    p = float(node.v @ c)
+    node.rho2 += (float(c @ c) / d - node.rho2) / t
+    node.s2 += (p * p - node.s2) / (t + 1)
+    s = math.sqrt(node.s2)
+    if s > 0 and not is_clipped(z, rule):  # everything as it was before the row's own step
+        node.current[bin_of((p - node.b) / s)] += 1
+    h = rule.delta * s * (t + 1) ** -rule.q
+    if h > 0:
+        k = pull(node.b, p, h)
+        pen = penalty_slope(node.b, s, rule)
+        unit_b, unit_v = (1.0, 1.0) if rule.step == "paper" else (s**3, math.sqrt(node.rho2))
+        node.b -= rule.rate * (pen - unit_b * k) / (t + 1) ** rule.r
+        if rule.clamp > 0:
+            limit = rule.clamp * rule.alpha * s
+            node.b = min(max(node.b, -limit), limit)
+        v = node.v - rule.rate * math.sqrt(d) * unit_v * k * c / (t + 1) ** rule.r
+        node.v = v / math.sqrt(float(v @ v))
+        p = float(node.v @ c)
+    return p < node.b
+
+
+def is_clipped(z: Array, rule: Rule) -> bool:
+    return rule.clip and bool(np.any(np.abs(z) == CLIP))
+
+
+class Tree:
+    """The tree while it learns: `pass_over` once for each pass, in the order the rows are met."""
+
+    def __init__(
+        self, depth: int, V: Array, rule: Rule | None = None, window_rows: int = WINDOW_ROWS
+    ):
+        d = V.shape[1]
+        self.depth, self.d, self.rule, self.window_rows = depth, d, rule or Rule(), window_rows
+        first_leaf = 2**depth
+        self.splits = {i: Split(V[i - 1].copy(), np.zeros(d)) for i in range(1, first_leaf)}
+        self.leaves = {
+            i: Leaf(np.zeros(d), Moments.empty(d), Moments.empty(d))
+            for i in range(first_leaf, 2 * first_leaf)
+        }
+
+    def pass_over(self, Z: Array) -> None:
+        """Learn from every row of Z; the windows start anew."""
+        self._turn_over()
+        self._turn_over()
+        turn = self.window_rows
+        for met, z in enumerate(Z, start=1):
+            self._learn(z)
+            if met == turn:
+                self._turn_over()
+                turn *= 2
+
+    def _learn(self, z: Array) -> None:
+        i = 1
+        while i in self.splits:
+            i = 2 * i if learn_row(self.splits[i], z, self.rule) else 2 * i + 1
+        leaf = self.leaves[i]
+        leaf.t += 1
+        leaf.m = leaf.m + (z - leaf.m) / leaf.t
+        leaf.current.add(z)
+
+    def _turn_over(self) -> None:
+        for node in self.splits.values():
+            node.previous, node.current = node.current, np.zeros(BINS, np.int64)
+        for leaf in self.leaves.values():
+            leaf.previous, leaf.current = leaf.current, Moments.empty(self.d)
+
+
+# --- summaries ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Summary:
+    """What pruning works from; n nodes, m splits."""
+
+    counts: Array  # (n,) int64
+    means: Array  # (n, d)
+    ss: Array  # (n, d) per feature, about the mean
+    pivots: Array  # (n, d) the learned means
+    histograms: Array  # (m, 128) int64
+
+
+def pivots(tree: Tree) -> Array:
+    """(n, d): the mean learned at every node, leaves too."""
+    nodes: dict[int, Split | Leaf] = {**tree.splits, **tree.leaves}
+    return np.array([nodes[i].m for i in range(1, len(nodes) + 1)])
+
+
+def windowed(tree: Tree) -> Summary:
+    """Summary of the last two windows of the last pass."""
+    leaves = {i: merge(leaf.previous, leaf.current) for i, leaf in tree.leaves.items()}
+    histograms = [tree.splits[i].previous + tree.splits[i].current for i in range(1, 2**tree.depth)]
+    return _summary(leaves, pivots(tree), np.array(histograms))
+
+
+def _summary(leaves: dict[int, Moments], pivots: Array, histograms: Array) -> Summary:
+    """Every other node's moments, merged from its children's, bottom up."""
+    nodes = dict(leaves)
+    for i in range(min(leaves) - 1, 0, -1):
+        nodes[i] = merge(nodes[2 * i], nodes[2 * i + 1])
+    rows = [nodes[i] for i in range(1, len(nodes) + 1)]
+    return Summary(
+        counts=np.array([x.n for x in rows], np.int64),
+        means=np.array([x.mean for x in rows]),
+        ss=np.array([x.ss for x in rows]),
+        pivots=pivots,
+        histograms=histograms,
+    )
+
+
+# --- the tree frozen ------------------------------------------------------------------------------
+
+
+@dataclass
+class Frozen:
+    """Hyperplanes that no longer move: left iff v.z < threshold."""
+
+    depth: int
+    v: Array  # (m, d)
+    threshold: Array  # (m,)
+    offset: Array  # (m,) threshold - v.m
+    s: Array  # (m,)
+
+
+def freeze(tree: Tree) -> Frozen:
+    """Cuts b + v.m. Where the projections have no spread the cut is put below them for certain."""
+    V, thresholds, offsets, sds = [], [], [], []
+    for i in range(1, 2**tree.depth):
+        node = tree.splits[i]
+        s = math.sqrt(node.s2)
+        threshold, offset = node.b + float(node.v @ node.m), node.b
+        size = 1 + abs(threshold)
+        if s <= 1e-9 * size:
+            threshold -= 1e-6 * size
+            offset -= 1e-6 * size
+        V.append(node.v)
+        thresholds.append(threshold)
+        offsets.append(offset)
+        sds.append(s)
+    return Frozen(tree.depth, np.array(V), np.array(thresholds), np.array(offsets), np.array(sds))
+
+
+def path_of(frozen: Frozen, z: Array) -> list[int]:
+    """Nodes a row visits, root to leaf."""
+    path = [1]
+    while path[-1] < 2**frozen.depth:
+        i = path[-1]
+        left = float(frozen.v[i - 1] @ z) < frozen.threshold[i - 1]
+        path.append(2 * i if left else 2 * i + 1)
+    return path
+
+
+def recount(frozen: Frozen, Z: Array, pivots: Array, rule: Rule | None = None) -> Summary:
+    """Summary of all rows under the frozen tree, moments straight from the rows of each node."""
+    rule = rule or Rule()
+    m, n = 2**frozen.depth - 1, 2 ** (frozen.depth + 1) - 1
+    members: list[list[int]] = [[] for _ in range(n)]
+    histograms = np.zeros((m, BINS), np.int64)
+    for row, z in enumerate(Z):
+        for i in path_of(frozen, z):
+            members[i - 1].append(row)
+            if i <= m and frozen.s[i - 1] > 0 and not is_clipped(z, rule):
+                distance = float(frozen.v[i - 1] @ z) - frozen.threshold[i - 1]
+                histograms[i - 1, bin_of(distance / frozen.s[i - 1])] += 1
+    d = Z.shape[1]
+    means = np.array([Z[rows].mean(axis=0) if rows else np.zeros(d) for rows in members])
+    ss = np.array(
+        [((Z[rows] - mean) ** 2).sum(axis=0) for rows, mean in zip(members, means, strict=True)]
+    )
+    counts = np.array([len(rows) for rows in members], np.int64)
+    return Summary(counts, means, ss.reshape(n, d), pivots, histograms)
+
+
+def re_express(
+    v: Array, b: float, m: Array, s2: float, old: tuple[Array, Array], new: tuple[Array, Array]
+) -> tuple[Array, float, Array, float]:
+    """One split in other coordinates: the same points of the user's space on the plane.
+
+    old, new : (center, scale) with x = center + scale * z. Returns v, b, m, s2 of the new z.
+    """
+    (center0, scale0), (center1, scale1) = old, new
+    w = v * scale1 / scale0
+    length = math.sqrt(float(w @ w))
+    return w / length, b / length, (center0 + scale0 * m - center1) / scale1, s2 / length**2
+
+
+# --- how deep, and how sure, a valley is ----------------------------------------------------------
+
+
+def middles() -> Array:
+    """Middles of the bins, in units of s from the cut."""
+    return (np.arange(BINS) - 63.5) / 16
+
+
+def smoothed(histogram: Array, x: float, width: float) -> float:
+    """f(x): the histogram smoothed by a Gaussian of this width, up to a factor."""
+    return float((histogram * np.exp(-0.5 * ((x - middles()) / width) ** 2)).sum())
+
+
+def valley_depth(histogram: Array, n: int) -> float:
+    """delta_j = max(0, 1 - f(0) / min(greatest f on the left, greatest f on the right))."""
+    if n < 4 or not histogram.any():
+        return 0.0
+    width = 1.06 * n**-0.2
+    f = [smoothed(histogram, a, width) for a in middles()]
+    lower = min(max(f[:64]), max(f[64:]))
+    return max(0.0, 1 - smoothed(histogram, 0.0, width) / lower) if lower > 0 else 0.0
+
+
+def best_interval(values: Array) -> float:
+    """Greatest sum over an interval, the empty one too: every interval is tried."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    of_interval = sums[np.newaxis, :] - sums[:, np.newaxis]  # [i, j]: of values[i:j]
+    return float(np.triu(of_interval).max())
+
+
+def best_start(values: Array) -> float:
+    """Greatest sum over an interval that begins at the first value, the empty one too."""
+    return max(0.0, float(np.cumsum(values).max()))
+
+
+def excess_mass(histogram: Array) -> float:
+    """E_j: how many rows would have to move for the valley at the cut to be gone."""
+    E = 0.0
+    if not histogram.any():
+        return E
+    for level in range(1, 33):
+        above = histogram - histogram.max() * 0.8**level
+        left, right = above[:64], above[64:]
+        HL, HR = best_interval(left), best_interval(right)
+        CL, CR = best_start(left[::-1]), best_start(right)
+        E = max(E, min(HL, HR, HL + HR - CL - CR))
+    return E
+
+
+# --- the order of pruning -------------------------------------------------------------------------
+
+
+@dataclass
+class Valleys:
+    """Per split j (index j - 1): what the order and the number of clusters are decided by."""
+
+    gain: Array
+    depth: Array
+    excess: Array  # E_j / sqrt(n_j)
+    significant: Array  # bool
+    kept: Array  # bool: significant itself or below
+    credit: Array  # t_j
+
+
+def node_ss(summary: Summary, weight: str) -> Array:
+    """(n,): sum of squares of each node; of weight "ss" about the learned means."""
+    total = summary.ss.sum(axis=1)
+    if weight == "ss":
+        total = total + summary.counts * ((summary.means - summary.pivots) ** 2).sum(axis=1)
+    return total
+
+
+def valleys(summary: Summary, *, threshold: float = 1.5, weight: str = "valley") -> Valleys:
+    m = len(summary.histograms)
+    SS, exact = node_ss(summary, weight), node_ss(summary, "valley")
+    zero, no = np.zeros(m), np.zeros(m, bool)
+    out = Valleys(zero, zero.copy(), zero.copy(), no, no.copy(), zero.copy())
+    for j in range(m, 0, -1):
+        n, histogram = int(summary.counts[j - 1]), summary.histograms[j - 1]
+        left, right = 2 * j - 1, 2 * j  # rows of the children 2j and 2j + 1
+        gain = SS[j - 1] - SS[left] - SS[right]
+        out.gain[j - 1] = gain if weight == "ss" else max(gain, 0.0)
+        out.depth[j - 1] = valley_depth(histogram, n)
+        E = excess_mass(histogram)
+        out.excess[j - 1] = E / math.sqrt(n) if n else 0.0
+        out.significant[j - 1] = n >= 4 and E > threshold * math.sqrt(n) and out.depth[j - 1] > 0
+        below = [c for c in (2 * j, 2 * j + 1) if c <= m]
+        out.kept[j - 1] = out.significant[j - 1] or any(out.kept[c - 1] for c in below)
+        if out.significant[j - 1]:
+            rest = exact[left] + exact[right]
+            ratio = min(exact[j - 1] / rest, 1e6) if rest > 0 else 1e6
+            out.credit[j - 1] = out.depth[j - 1] * n * math.log(ratio)
+    return out
+
+
+def removal_order(valley: Valleys, weight: str = "valley") -> list[int]:
+    """Splits in the order they are removed: always one whose children are both terminal."""
+    m = len(valley.gain)
+
+    def key(j: int) -> tuple[float, ...]:
+        G, delta = valley.gain[j - 1], valley.depth[j - 1]
+        if weight == "ss":
+            return (G, j)
+        plain = G * (0.001 + delta)
+        if not valley.kept[j - 1]:
+            return (0, plain, 0.0, j)
+        return (1, G * delta if valley.significant[j - 1] else 0.0, plain, j)
+
+    order: list[int] = []
+    removed: set[int] = set()
+    while len(order) < m:
+        terminal = {*removed, *range(m + 1, 2 * m + 2)}
+        ready = [
+            j
+            for j in range(1, m + 1)
+            if j not in removed and 2 * j in terminal and 2 * j + 1 in terminal
+        ]
+        j = min(ready, key=key)
+        order.append(j)
+        removed.add(j)
+    return order
+
+
+def terminals(order: Sequence[int], removals: int, depth: int) -> list[int]:
+    """Terminal nodes, left to right, once the first `removals` splits of the order are gone."""
+    gone = set(order[:removals])
+
+    def walk(i: int) -> list[int]:
+        if i >= 2**depth or i in gone:
+            return [i]
+        return walk(2 * i) + walk(2 * i + 1)
+
+    return walk(1)
+
+
+def in_use(nodes: Sequence[int], counts: Array, min_size: int = 1) -> list[int]:
+    return [i for i in nodes if counts[i - 1] >= max(1, min_size)]
+
+
+def removals_by_number(
+    order: Sequence[int], counts: Array, depth: int, min_size: int = 1
+) -> dict[int, int]:
+    """{K: fewest removals that leave exactly K terminals in use}."""
+    first: dict[int, int] = {}
+    for removals in range(len(order) + 1):
+        K = len(in_use(terminals(order, removals, depth), counts, min_size))
+        first.setdefault(max(1, K), removals)
+    return first
+
+
+def label_leaves(
+    removals: int, order: Sequence[int], counts: Array, depth: int, min_size: int = 1
+) -> Array:
+    """(2^D,) labels 1..K of the leaves, left to right, after so many removals."""
+    nodes = terminals(order, removals, depth)
+    used = in_use(nodes, counts, min_size)
+    label = {i: k for k, i in enumerate(used, start=1)}
+    for i in nodes:
+        if i not in label:
+            label[i] = label.get(_stand_in(i, used) or 0, 1)
+    return np.array([label[_ancestor(leaf, nodes)] for leaf in range(2**depth, 2 ** (depth + 1))])
+
+
+def _ancestor(i: int, nodes: Sequence[int]) -> int:
+    known = set(nodes)
+    while i not in known:
+        i //= 2
+    return i
+
+
+def _is_below(i: int, top: int) -> bool:
+    while i > top:
+        i //= 2
+    return i == top
+
+
+def _stand_in(i: int, used: Sequence[int]) -> int | None:
+    """The terminal in use that speaks for node i, which is out of use; used is left to right."""
+    while i > 1:
+        there = [j for j in used if _is_below(j, i ^ 1)]
+        if there:
+            return there[0] if i % 2 == 0 else there[-1]
+        i //= 2
+    return None
+
+
+# --- the number of clusters -----------------------------------------------------------------------
+
+TINY = 1e-10
+
+
+def angles(x: float, y: float) -> float:
+    """The paper's elbow: the angle between the two chords that meet at (x, y)."""
+    return math.atan(x / (1 - y + TINY)) + math.atan(y / (1 - x + TINY))
+
+
+def weighted_angles(x: float, y: float) -> float:
+    return (angles(x, y) + math.pi / 2) * (2 + x * x + y * y + (1 - x) ** 2 + (1 - y) ** 2)
+
+
+def weighted_votes(Q: Sequence[float]) -> list[int]:
+    """Q[K - 1] = Q(K). One vote for each Kmax = 3 .. min(128, L)."""
+    votes = []
+    for Kmax in range(3, min(128, len(Q)) + 1):
+        span = Q[0] - Q[Kmax - 1]
+        if span <= 0:
+            continue
+        values = []
+        for K in range(1, Kmax + 1):
+            values.append(weighted_angles((K - 1) / (Kmax - 1), (Q[K - 1] - Q[Kmax - 1]) / span))
+        votes.append(1 + values.index(min(values)))
+    return votes
+
+
+def paper_votes(total: Sequence[float]) -> list[int]:
+    """total[K - 1]: sum of squares of K clusters. A vote for each of 30 values of Kmax; never 1."""
+    L = len(total)
+    votes = []
+    for Kmax in (min(math.ceil(x), L) for x in np.linspace(10, L, 30)):
+        if Kmax < 2:
+            continue
+        least, greatest = min(total[:Kmax]), max(total[:Kmax])
+        if greatest <= least:
+            continue
+        values = []
+        for K in range(2, Kmax + 1):
+            y = (total[K - 1] - least) / (greatest - least)
+            values.append(angles((K - 1) / (Kmax - 1), y))
+        votes.append(2 + values.index(min(values)))
+    return votes
+
+
+def most_frequent(votes: Sequence[int]) -> int | None:
+    """The number of at least 2 with most votes, the smallest on ties; None without any."""
+    count = Counter(k for k in votes if k >= 2)
+    return min(count, key=lambda k: (-count[k], k)) if count else None
+
+
+@dataclass
+class Choice:
+    K: int
+    clarity: str
+    alternatives: tuple[int, ...]
+    S: int
+    V: int
+    largest: int  # L
+    order: list[int]
+    cluster_of_leaf: Array
+    valley: Valleys
+    total_ss: Array  # (L,)
+    Q: Array  # (L,)
+    votes: list[int]
+
+
+def prune(
+    summary: Summary,
+    *,
+    clusters: int | str = "auto",
+    weight: str = "valley",
+    elbow: str = "weighted",
+    min_size: int = 1,
+    max_clusters: int | None = None,
+    threshold: float = 1.5,
+) -> Choice:
+    """From summaries to clusters."""
+    m = len(summary.histograms)
+    depth = int(math.log2(m + 1))
+    valley = valleys(summary, threshold=threshold, weight=weight)
+    order = removal_order(valley, weight)
+    leaves = range(2**depth, 2 ** (depth + 1))
+    L = max(1, len(in_use(leaves, summary.counts, min_size)))
+    SS = node_ss(summary, weight)
+    removals = removals_by_number(order, summary.counts, depth, min_size)
+    total: list[float] = []
+    Q: list[float] = []
+    for K in range(1, L + 1):
+        total.append(sum(SS[i - 1] for i in terminals(order, removals[K], depth)))
+        Q.append(sum(valley.credit[j - 1] for j in order[: removals[K]]))
+    S, V = int(valley.kept.sum()), int(valley.significant.sum())
+    votes = paper_votes(total) if elbow == "paper" else weighted_votes(Q)
+    most = min(L, max_clusters or L)
+    if clusters == "auto" and elbow == "paper":
+        K = most_frequent(votes) or 1
+    elif clusters == "auto":
+        K = min(most_frequent(votes) or S + 1, S + 1) if S else 1
+    elif clusters == "valleys":
+        K = S + 1
+    else:
+        K = int(clusters)
+    if clusters in ("auto", "valleys"):
+        K = min(K, most)
+    choice = Choice(
+        K=K,
+        clarity="given",
+        alternatives=(),
+        S=S,
+        V=V,
+        largest=L,
+        order=order,
+        cluster_of_leaf=label_leaves(removals[K], order, summary.counts, depth, min_size),
+        valley=valley,
+        total_ss=np.array(total),
+        Q=np.array(Q),
+        votes=votes,
+    )
+    if clusters == "auto" and elbow == "weighted" and threshold == 1.5:
+        stricter = prune(
+            summary,
+            weight=weight,
+            min_size=min_size,
+            max_clusters=max_clusters,
+            threshold=2.0,
+        )
+        choice = _judged(choice, stricter.K)
+    return choice
+
+
+def _judged(choice: Choice, K2: int) -> Choice:
+    """Clarity, and the other numbers worth showing."""
+    K, S, V = choice.K, choice.S, choice.V
+    if S == 0:
+        return replace(choice, clarity="none")
+    if K == S + 1 == V + 1 == K2:
+        return replace(choice, clarity="clear")
+    others = {min(S + 1, choice.largest), min(V + 1, choice.largest), K2} - {K}
+    return replace(choice, clarity="close", alternatives=tuple(sorted(others)))
