@@ -24,6 +24,7 @@ from typing import BinaryIO
 from imdh_cli.errors import OutputError, UsageError
 
 Target = str | os.PathLike[str]
+_BUFFER = 1 << 18
 
 # errno values of a file system that knows no unnamed files; any of them means: use a named one.
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
@@ -122,7 +123,7 @@ class AtomicFile:
 
     Attributes
     ----------
-    file : unbuffered binary file, open for writing. Wrap it where many small writes come.
+    file : buffered binary file, open for writing; a short write of the system is never lost in it
     name : the path as given, for messages
     straight : True where bytes go directly to a pipe or device
     """
@@ -144,12 +145,12 @@ class AtomicFile:
         self.straight = is_special(path)
         with output_errors(self.name):
             if self.straight:
-                self.file: io.FileIO = _open_straight(path)
+                self._take(_open_straight(path))
                 return
             self._target = os.path.realpath(path)  # through symbolic links: the link stays a link
             self._folder = os.open(os.path.dirname(self._target), os.O_RDONLY)
             try:
-                self.file = self._create(mode)
+                self._take(self._create(mode))
             except BaseException:
                 os.close(self._folder)
                 raise
@@ -160,10 +161,11 @@ class AtomicFile:
             return
         try:
             with output_errors(self.name):
+                self.file.flush()
                 if not self.straight:
-                    os.fsync(self.file.fileno())
+                    os.fsync(self._raw.fileno())
                     self._publish()
-                self.file.close()
+                self._raw.close()
         finally:
             self.abort()
 
@@ -171,7 +173,7 @@ class AtomicFile:
         """Forget what was written. May be called at any time, any number of times."""
         self._done = True
         with suppress(OSError):
-            self.file.close()
+            self._raw.close()  # not `file`, which would write what it still holds
         if self._folder is not None:
             if self._temporary is not None:
                 with suppress(OSError):
@@ -194,6 +196,10 @@ class AtomicFile:
         else:
             self.abort()
 
+    def _take(self, raw: io.FileIO) -> None:
+        self._raw = raw
+        self.file = io.BufferedWriter(raw, _BUFFER)
+
     def _create(self, mode: int | None) -> io.FileIO:
         """Open the temporary: nameless if the file system can, else hidden beside the target."""
         fd = _unnamed_file(self._folder, mode)
@@ -212,7 +218,7 @@ class AtomicFile:
         if self._temporary is None:
             temporary = _temporary_name(self._target)
             # Given a folder's descriptor Python calls linkat(2), which follows /proc to the file.
-            os.link(f"/proc/self/fd/{self.file.fileno()}", temporary, dst_dir_fd=self._folder)
+            os.link(f"/proc/self/fd/{self._raw.fileno()}", temporary, dst_dir_fd=self._folder)
             self._temporary = temporary
         base = os.path.basename(self._target)
         if not self._force and os.path.lexists(self._target):
@@ -309,6 +315,4 @@ def write_bytes(
 ) -> None:
     """Write a small file (a page, a plot) whole or not at all."""
     with AtomicFile(path, force=force, mode=mode) as out, output_errors(out.name):
-        view = memoryview(content)
-        while view:
-            view = view[out.file.write(view) :]
+        out.file.write(content)

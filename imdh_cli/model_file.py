@@ -57,16 +57,17 @@ def write_arrays(
 
     Raises OutputError or UsageError as `atomic.AtomicFile` does.
     """
-    with AtomicFile(path, force=force, mode=mode) as out, output_errors(out.name):
-        buffer = io.BufferedWriter(out.file, _BLOCK)
-        with zipfile.ZipFile(buffer, "w") as archive:
-            for name, array in arrays.items():
-                entry = zipfile.ZipInfo(f"{name}.npy", _DATE)
-                entry.external_attr = 0o600 << 16
-                entry.create_system = 3  # Unix, wherever it is written
-                with archive.open(entry, "w", force_zip64=array.nbytes > _LARGE) as stream:
-                    np.lib.format.write_array(stream, _plain(array), allow_pickle=False)
-        buffer.flush()
+    with (
+        AtomicFile(path, force=force, mode=mode) as out,
+        output_errors(out.name),
+        zipfile.ZipFile(out.file, "w") as archive,
+    ):
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy", _DATE)
+            entry.external_attr = 0o600 << 16
+            entry.create_system = 3  # Unix, wherever it is written
+            with archive.open(entry, "w", force_zip64=array.nbytes > _LARGE) as stream:
+                np.lib.format.write_array(stream, _plain(array), allow_pickle=False)
 
 
 class ArrayFile:

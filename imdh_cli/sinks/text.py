@@ -1,0 +1,169 @@
+"""Record batches -> CSV or TSV: text byte for byte, minimal quoting, numbers that read back equal.
+
+Text is made column by column with Arrow's own functions and joined into one buffer, which is the
+output. pyarrow's CSV writer is not used because it puts quotes around every text. Whole numbers of
+a small range (labels) are looked up in a list of ready texts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from imdh_cli.atomic import output_errors
+from imdh_cli.errors import DataError
+from imdh_cli.sinks.base import Output, Sink, Tap
+
+_TEXT = pa.large_string()  # 64-bit positions: a batch may hold more than 2 GB of text
+_LOOKUP = 4096  # distinct whole numbers up to which texts are looked up
+
+
+class TextSink(Sink):
+    """CSV (or TSV) with a header, in UTF-8, lines ending in a newline.
+
+    Parameters
+    ----------
+    delimiter : one character
+    packed : None, or Arrow's name of a compression ("gzip", "zstd", "bz2")
+    """
+
+    def __init__(
+        self, out: Output, schema: pa.Schema, *, delimiter: str, packed: str | None = None
+    ) -> None:
+        super().__init__(out, schema)
+        self._delimiter = delimiter
+        self._tap = Tap(out.file)
+        self._stream = None
+        try:
+            for field in schema:
+                _check_type(field)
+            if packed is not None:
+                self._stream = pa.CompressedOutputStream(pa.PythonFile(self._tap, "w"), packed)
+            names = pa.RecordBatch.from_arrays(
+                [pa.array([name], pa.string()) for name in schema.names],
+                names=[str(i) for i in range(len(schema))],
+            )
+            with output_errors(self.name):
+                self._send(encode(names, delimiter))
+        except BaseException:
+            self.abort()
+            raise
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        self._send(encode(batch, self._delimiter))
+
+    def _send(self, text: pa.Buffer) -> None:
+        (self._stream or self._tap).write(text)
+        if self._out.straight and self._stream is None:
+            self._out.file.flush()  # whoever reads the pipe sees rows as they come
+
+    def _finish(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def abort(self) -> None:
+        self._tap.shut()
+        super().abort()
+
+
+def encode(batch: pa.RecordBatch, delimiter: str = ",") -> pa.Buffer:
+    """The lines of `batch`, without a header, as UTF-8."""
+    if batch.num_rows == 0:
+        return pa.py_buffer(b"")
+    last = batch.num_columns - 1
+    columns = [
+        _cells(column, delimiter, alone=last == 0, ending="\n" if i == last else "")
+        for i, column in enumerate(batch.columns)
+    ]
+    if last == 0:
+        return _characters(columns[0])
+    lines = pc.binary_join_element_wise(
+        *columns, pa.scalar(delimiter, _TEXT), null_handling="replace", null_replacement=""
+    )
+    return _characters(lines)
+
+
+def _cells(column: pa.Array, delimiter: str, *, alone: bool, ending: str) -> pa.Array:
+    """The texts of a column's cells, with `ending`; nulls stay null where there is no ending."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_integer(column.type):
+        found = _looked_up(column, ending)
+        if found is not None:
+            return found
+    text = _as_text(column)
+    if _may_need_quotes(column.type):
+        text = _quoted(text, delimiter)
+    if alone:  # a blank line would be skipped by whoever reads it
+        text = pc.fill_null(text, "")
+        text = pc.if_else(pc.equal(text, ""), pa.scalar('""', _TEXT), text)
+    if not ending:
+        return text
+    return pc.binary_join_element_wise(
+        text,
+        pa.scalar("", _TEXT),
+        pa.scalar(ending, _TEXT),
+        null_handling="replace",
+        null_replacement="",
+    )
+
+
+def _looked_up(column: pa.Array, ending: str) -> pa.Array | None:
+    """Cells of whole numbers of a small range; None where the range is large or a cell is null.
+
+    Labels alone: 156 million rows a second; casting each 21, pyarrow's CSV writer 35.
+    """
+    if column.null_count:
+        return None
+    extremes = pc.min_max(column)
+    low, high = extremes["min"].as_py(), extremes["max"].as_py()
+    if high - low >= min(_LOOKUP, 2 * len(column)):
+        return None
+    texts = pa.array([f"{i}{ending}" for i in range(low, high + 1)], _TEXT)
+    return texts.take(pc.subtract(column, pa.scalar(low, column.type)))
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Shortest texts that read back as the same value; text itself unchanged."""
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    return column.cast(_TEXT)
+
+
+def _may_need_quotes(type_: pa.DataType) -> bool:
+    return not (
+        pa.types.is_primitive(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_)
+    )
+
+
+def _quoted(text: pa.Array, delimiter: str) -> pa.Array:
+    """Quotes only around cells that hold a quote, the delimiter or the end of a line."""
+    needs = pc.match_substring_regex(text, f'["\r\n{delimiter}]')
+    if not pc.any(needs).as_py():
+        return text
+    quote = pa.scalar('"', _TEXT)
+    wrapped = pc.binary_join_element_wise(
+        quote, pc.replace_substring(text, '"', '""'), quote, pa.scalar("", _TEXT)
+    )
+    return pc.if_else(needs, wrapped, text)
+
+
+def _characters(text: pa.Array) -> pa.Buffer:
+    """The bytes of all cells in a row: an Arrow array of text keeps them that way already."""
+    ends = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
+    return text.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
+
+
+def _check_type(field: pa.Field) -> None:
+    """Raises DataError for a type that has no text form (lists, structs, maps)."""
+    type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    try:
+        _as_text(pa.array([], type_))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise DataError(
+            f'column "{field.name}" is {field.type}, which cannot be written as text',
+            "write .parquet or .arrow, or leave the column out",
+        ) from error
