@@ -15,13 +15,14 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.benchmarks import common
@@ -69,6 +70,25 @@ def mean_regret(performance: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 # --- running
+
+
+def sets_of(folder: Path, only: str | None = None) -> list[Path]:
+    """The Parquet files of a folder that have known classes, the shortest first."""
+    wanted = set(only.split(",")) if only else None
+    found = [
+        (pq.read_metadata(path).num_rows, path)
+        for path in folder.glob("*.parquet")
+        if TARGET in pq.read_schema(path).names and (wanted is None or path.stem in wanted)
+    ]
+    if not found:
+        raise SystemExit(f"{folder}: no Parquet file with a column {TARGET!r}")
+    return [path for _, path in sorted(found)]
+
+
+def classes(table: pa.Table) -> np.ndarray:
+    """(n,) int64: the known classes as 0, 1, 2 ..."""
+    names = table.column(TARGET).to_numpy(zero_copy_only=False)
+    return np.unique(names, return_inverse=True)[1]
 
 
 def read_labels(path: Path, name: str = "cluster") -> np.ndarray:
@@ -140,10 +160,7 @@ def measure_set(
     data: Path, known: Mapping[str, Any], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
     """Everything about one set; peers are taken from `known` where they still hold."""
-    truth = np.unique(
-        pq.read_table(data, columns=[TARGET]).column(TARGET).to_numpy(zero_copy_only=False),
-        return_inverse=True,
-    )[1]
+    truth = classes(pq.read_table(data, columns=[TARGET]))
     n_classes = int(truth.max()) + 1
     result: dict[str, Any] = {
         "rows": int(truth.size),
@@ -337,16 +354,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(options: argparse.Namespace, result: dict[str, Any]) -> dict[str, Any]:
     """Every set of the folder, the smallest first."""
-    wanted = set(options.only.split(",")) if options.only else None
-    files = [
-        path
-        for path in sorted(options.data.glob("*.parquet"), key=_size_key(options.data))
-        if TARGET in pq.read_schema(path).names and (wanted is None or path.stem in wanted)
-    ]
-    if not files:
-        raise SystemExit(f"{options.data}: no Parquet file with a column {TARGET!r}")
+    files = sets_of(options.data, options.only)
     known = result.get("sets", {})
-    kept = {} if wanted is None else dict(known)
+    kept = dict(known) if options.only else {}
     result = {**common.provenance(), "sets": kept}
     with common.scratch_folder() as folder:
         for path in files:
@@ -357,11 +367,6 @@ def measure(options: argparse.Namespace, result: dict[str, Any]) -> dict[str, An
             common.save(result, options.json)
             print(f"{path.stem}: {time.perf_counter() - start:.0f} s", flush=True)
     return result
-
-
-def _size_key(folder: Path) -> Callable[[Path], tuple[int, str]]:
-    """Sorts files by rows, then by name."""
-    return lambda path: (pq.ParquetFile(path).metadata.num_rows, path.name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+"""The child processes of `speed.py`: make data, read them bare, feed them to scikit-learn.
+
+    python -m tests.benchmarks.jobs make FILE ROWS FEATURES
+    python -m tests.benchmarks.jobs scan FILE
+    python -m tests.benchmarks.jobs minibatch FILE
+    python -m tests.benchmarks.jobs kernel ROWS FEATURES THREADS REPEATS
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+BATCH_ROWS = 65_536  # as imdh's default
+CHUNK_ROWS = 262_144  # made, and written, at a time
+CLUSTERS = 20
+LEAVES = 256
+
+
+def blocks(n_rows: int, d: int) -> Iterator[np.ndarray]:
+    """Arrays (<= CHUNK_ROWS, d) float64 of 20 Gaussians in random order, n_rows in all."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((CLUSTERS, d)) * 4
+    for start in range(0, n_rows, CHUNK_ROWS):
+        n = min(CHUNK_ROWS, n_rows - start)
+        yield centres[rng.integers(0, CLUSTERS, n)] + rng.standard_normal((n, d))
+
+
+def make(path: str, n_rows: int, d: int) -> None:
+    """A file of random float64 columns; CSV cells have 6 decimals."""
+    schema = pa.schema([(f"x{j}", pa.float64()) for j in range(d)])
+    csv = path.endswith(".csv")
+    writer = pa.csv.CSVWriter(path, schema) if csv else pq.ParquetWriter(path, schema)
+    with writer:
+        for rows in blocks(n_rows, d):
+            cells = np.round(rows, 6) if csv else rows
+            columns = [pa.array(cells[:, j]) for j in range(d)]
+            writer.write(pa.record_batch(columns, schema=schema))
+
+
+def matrices(path: str) -> Iterator[np.ndarray]:
+    """The file as float64 matrices (rows, d), C order: no more than anybody must do to use it."""
+    if path.endswith(".csv"):
+        with pa.csv.open_csv(path) as reader:
+            for batch in reader:
+                yield batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()
+    else:
+        file = pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+        for batch in file.iter_batches(BATCH_ROWS):
+            yield batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()
+
+
+def scan(path: str) -> None:
+    """Read everything once, use nothing."""
+    print(sum(len(rows) for rows in matrices(path)))
+
+
+def minibatch(path: str) -> None:
+    """MiniBatchKMeans fed batch by batch, as many centres as the tree has leaves."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    model = MiniBatchKMeans(LEAVES, n_init=1, random_state=0)
+    for rows in matrices(path):
+        if len(rows) >= LEAVES:
+            model.partial_fit(rows)
+    print(model.n_steps_)
+
+
+def main(words: list[str]) -> None:
+    """Run one job."""
+    name, *rest = words
+    if name == "make":
+        make(rest[0], int(rest[1]), int(rest[2]))
+    elif name == "scan":
+        scan(rest[0])
+    elif name == "minibatch":
+        minibatch(rest[0])
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
