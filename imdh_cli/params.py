@@ -76,7 +76,7 @@ class FitParams:
     recount: Literal["auto", "yes", "no"] = "auto"
     scale: Literal["standard", "none"] = "standard"
     shuffle: Literal["auto", "buffer", "none"] = "auto"
-    buffer_rows: int = 200_000
+    buffer_rows: int | None = None  # None: 200,000, or fewer where these would take over 512 MB
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,0 +1,414 @@
+"""Matrices of raw rows, in the order they are to be met -> a learned tree and its statistics.
+
+What stands between the row sources and the kernel: blocks of a fixed size whatever the batches were,
+the running standardisation, the shuffle buffer, windows of statistics, and the stages that share the
+levels of the tree among threads. Rows are (rows, d) float64 with NaN for a cell to be filled.
+
+Nothing here depends on how the rows were cut into batches or on the number of threads: a block's length
+follows from d alone, a stage takes the blocks one after another, and a node meets its rows in order.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from imdh_cli import kernel
+from imdh_cli.params import FitParams
+from imdh_cli.tree import CLIP, Scaling, Statistics, Tree
+
+BLOCK_ROWS = 8192  # a block of d = 20 fills the L2 cache; wider rows get shorter blocks
+BLOCK_BYTES = 4 << 20
+WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and at every doubling
+BUFFER_ROWS = 200_000  # of the shuffle buffer, and
+BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
+
+
+def block_rows(d: int) -> int:
+    """Rows in a block: a power of two that divides WINDOW_ROWS."""
+    rows = BLOCK_ROWS
+    while rows > 32 and rows * d * 8 > BLOCK_BYTES:
+        rows //= 2
+    return rows
+
+
+def buffer_rows(params: FitParams, d: int) -> int:
+    """Rows that the shuffle buffer holds: as asked, else what fits BUFFER_ROWS and BUFFER_BYTES."""
+    if params.buffer_rows is not None:
+        return params.buffer_rows
+    return max(block_rows(d), min(BUFFER_ROWS, BUFFER_BYTES // (8 * d)))
+
+
+def in_blocks(matrices: Iterable[np.ndarray], rows: int) -> Iterator[np.ndarray]:
+    """The same rows in matrices of exactly `rows` rows, the last one of what is left; views where possible."""
+    parts: list[np.ndarray] = []
+    have = 0
+    for X in matrices:
+        at = 0
+        while at < len(X):
+            part = X[at : at + rows - have]
+            at += len(part)
+            have += len(part)
+            parts.append(part)
+            if have == rows:
+                yield parts[0] if len(parts) == 1 else np.concatenate(parts)
+                parts, have = [], 0
+    if parts:
+        yield parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class ColumnMoments:
+    """Running mean and sum of squares per column (Chan's update), cells of NaN not counted.
+
+    count : (d,) int64. mean, square : (d,) float64, square about the mean.
+    """
+
+    def __init__(self, d: int) -> None:
+        self.count = np.zeros(d, dtype=np.int64)
+        self.mean = np.zeros(d)
+        self.square = np.zeros(d)
+
+    def add(self, X: np.ndarray) -> None:
+        """Take in the rows of X (rows, d)."""
+        if not len(X):
+            return
+        count = np.empty_like(self.count)
+        total, square = np.empty_like(self.mean), np.empty_like(self.mean)
+        # Twice: about a value of the block, then about its mean, so that an offset costs no digits.
+        mean = np.where(np.isnan(X[0]), self.mean, X[0])
+        kernel.column_moments(X, mean, count, total, square)
+        mean = mean + total / np.maximum(count, 1)
+        kernel.column_moments(X, mean, count, total, square)
+        mean += total / np.maximum(count, 1)
+        square -= total**2 / np.maximum(count, 1)
+        together = self.count + count
+        share = count / np.maximum(together, 1)
+        gap = np.where(count > 0, mean - self.mean, 0.0)
+        self.mean += gap * share
+        self.square += np.where(count > 0, square, 0.0) + gap**2 * (self.count * share)
+        self.count = together
+
+    def scaling(self, scale: str) -> Scaling:
+        """Coordinates by these moments: the population sd, 1 where it is 0; for `none` the user's units."""
+        d = len(self.mean)
+        if scale == "none":
+            return Scaling(np.zeros(d), np.ones(d), self.mean.copy(), np.inf)
+        deviation = np.sqrt(np.maximum(self.square, 0.0) / np.maximum(self.count, 1))
+        # Rounding leaves a constant column of a large value with a spread of a few last digits.
+        flat = deviation <= 1e-14 * np.abs(self.mean)
+        return Scaling(
+            self.mean.copy(), np.where(flat | (deviation == 0), 1.0, deviation), np.zeros(d), CLIP
+        )
+
+
+class Drift:
+    """Do early and late rows differ? The share of each column's variance that lies between blocks.
+
+    For rows in random order its expectation is (blocks - 1) / (rows - 1), whatever the distribution.
+    """
+
+    CLEAR = 0.02  # an excess share from which a person is warned
+
+    def __init__(self, d: int) -> None:
+        self._all = ColumnMoments(d)
+        self._within = np.zeros(d)
+        self._blocks = 0
+
+    def add(self, X: np.ndarray) -> None:
+        """Take in the next rows of the input, in the order they arrived, as one block."""
+        block = ColumnMoments(X.shape[1])
+        block.add(X)
+        self._within += block.square
+        self._all.add(X)
+        self._blocks += 1
+
+    def excess(self) -> np.ndarray:
+        """Per column, (d,): the share, less twice what random order gives."""
+        total = self._all.square
+        share = 1.0 - np.divide(self._within, total, out=np.ones_like(total), where=total > 0)
+        rows = int(self._all.count.max(initial=0))
+        return share - 2.0 * max(self._blocks - 1, 0) / max(rows - 1, 1)
+
+
+class Block:
+    """Standardised rows on their way down the tree; reused, so that no memory is asked for in the loop."""
+
+    def __init__(self, rows: int, d: int) -> None:
+        self.Z = np.empty((rows, d))
+        self.node = np.empty(rows, dtype=np.int64)
+        self.clipped = np.empty(rows, dtype=np.bool_)
+        self.rows = 0
+
+
+class Stages:
+    """Functions that each block passes through in turn, each on a thread of its own, blocks in order.
+
+    With one thread the calling one does it all: the results are the same.
+    """
+
+    def __init__(
+        self, steps: list[Callable[[Block], None]], make: Callable[[], Block], threads: int
+    ):
+        in_flight = 1 if threads == 1 else 2 * len(steps) + 1
+        self._steps = steps
+        self._free: queue.SimpleQueue[Block] = queue.SimpleQueue()
+        self._blocks = in_flight
+        for _ in range(in_flight):
+            self._free.put(make())
+        self._error: BaseException | None = None
+        self._queues: list[queue.SimpleQueue[Block | None]] = []
+        self._threads: list[threading.Thread] = []
+        if threads > 1:
+            self._queues = [queue.SimpleQueue() for _ in steps]
+            for k in range(len(steps)):
+                worker = threading.Thread(
+                    target=self._work, args=(k,), daemon=True, name=f"stage-{k}"
+                )
+                worker.start()
+                self._threads.append(worker)
+
+    def _work(self, k: int) -> None:
+        while (block := self._queues[k].get()) is not None:
+            try:
+                if self._error is None:
+                    self._steps[k](block)
+            except BaseException as error:  # handed to the caller by `free` or `drain`
+                self._error = error
+            (self._queues[k + 1] if k + 1 < len(self._queues) else self._free).put(block)
+
+    def free(self) -> Block:
+        """A block to fill; waits until one is through."""
+        block = self._free.get()
+        if self._error is not None:
+            self._free.put(block)
+            raise self._error
+        return block
+
+    def send(self, block: Block) -> None:
+        """Take a filled block through all steps."""
+        if self._queues:
+            self._queues[0].put(block)
+            return
+        try:
+            for step in self._steps:
+                step(block)
+        finally:
+            self._free.put(block)
+
+    def drain(self) -> None:
+        """Wait until every block sent is through."""
+        held = [self._free.get() for _ in range(self._blocks)]
+        for block in held:
+            self._free.put(block)
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        for waiting in self._queues:
+            waiting.put(None)
+        for worker in self._threads:
+            worker.join()
+
+
+class Learner:
+    """One tree, its coordinates and its statistics, taught with blocks of raw rows.
+
+    After `begin_pass`, `meet` takes the rows; `count` takes them down the frozen tree instead.
+    """
+
+    def __init__(self, tree: Tree, scaling: Scaling, params: FitParams, threads: int) -> None:
+        self.tree = tree
+        self.scaling = scaling
+        self.block_rows = block_rows(tree.pivots.shape[1])
+        self.rows_met = 0  # in this pass
+        self._params = params
+        self._threads = threads
+        self._counting = False
+        self._current = self._previous = self._empty()
+        self._stages: Stages | None = None
+
+    def _empty(self) -> Statistics:
+        return Statistics.empty(self.tree.depth, self.tree.pivots.shape[1])
+
+    def begin_pass(self, *, counting: bool) -> None:
+        """Start learning from the first row again. counting: this pass keeps statistics, in windows."""
+        self.finish()
+        self.rows_met = 0
+        self._counting = counting
+        self._current, self._previous = self._empty(), self._empty()
+        self._next_window = WINDOW_ROWS
+        depth = self.tree.depth
+        groups = max(-(-depth // kernel.LANES), min(self._threads, depth))
+        bounds = [round(depth * k / groups) for k in range(groups + 1)]
+        steps = [self._levels(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+        if self._threads == 1:
+            steps.append(self._leaves)
+        else:  # the last levels and the leaves on one thread
+            last = steps.pop()
+            steps.append(lambda block: (last(block), self._leaves(block))[0])
+        self._stages = Stages(steps, self._new_block, self._threads)
+
+    def begin_recount(self) -> None:
+        """Freeze the tree; the rows met from here on are only counted."""
+        self.finish()
+        self.rows_met = 0
+        self._current, self._previous = self._empty(), self._empty()
+        self._next_window = None
+        thresholds, _ = self.tree.frozen()
+        deviations = np.sqrt(self.tree.variances)
+
+        def descend(block: Block) -> None:
+            n = block.rows
+            kernel.recount(
+                block.Z[:n],
+                block.clipped[:n],
+                self.tree.directions,
+                thresholds,
+                deviations,
+                self.tree.depth,
+                block.node[:n],
+                self._current.histograms,
+            )
+
+        self._stages = Stages([descend, self._count], self._new_block, self._threads)
+
+    def _new_block(self) -> Block:
+        return Block(self.block_rows, self.tree.pivots.shape[1])
+
+    def _levels(self, first: int, last: int) -> Callable[[Block], None]:
+        learn, tree = self._params.learn, self.tree
+        rule = kernel.make_rule(
+            tree.pivots.shape[1],
+            alpha=learn.alpha,
+            penalty=learn.penalty,
+            bandwidth=learn.bandwidth,
+            rate=learn.rate,
+            clamp=learn.clamp,
+            scaled=learn.step == "scaled",
+        )
+        powers = kernel.make_powers(learn.bandwidth_decay, learn.learning_decay)
+        work = kernel.make_work()
+
+        def step(block: Block) -> None:
+            n = block.rows
+            if first == 0:
+                block.node[:n] = 1
+            kernel.learn(
+                block.Z[:n],
+                block.node[:n],
+                block.clipped[:n],
+                first,
+                last,
+                self._counting,
+                tree.directions,
+                tree.pivots,
+                tree.learned,
+                tree.offsets,
+                tree.mean_squares,
+                tree.variances,
+                self._current.histograms,
+                rule,
+                powers,
+                work,
+            )
+
+        return step
+
+    def _leaves(self, block: Block) -> None:
+        n = block.rows
+        kernel.learn_leaves(block.Z[:n], block.node[:n], self.tree.pivots, self.tree.learned)
+        if self._counting:
+            self._count(block)
+
+    def _count(self, block: Block) -> None:
+        n = block.rows
+        into = self._current
+        kernel.count_leaves(
+            block.Z[:n],
+            block.node[:n],
+            len(into.counts),
+            into.counts,
+            into.means,
+            into.sums_of_squares,
+        )
+
+    def meet(self, X: np.ndarray) -> None:
+        """Take one block of raw rows, at most `block_rows` of them; all but the last of a pass are full."""
+        assert self._stages is not None
+        block = self._stages.free()
+        block.rows = n = len(X)
+        s = self.scaling
+        kernel.standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
+        self._stages.send(block)
+        self.rows_met += n
+        if self._next_window is not None and self._counting and self.rows_met >= self._next_window:
+            self._stages.drain()
+            self._previous, self._current = self._current, self._empty()
+            self._next_window *= 2
+
+    def re_express(self, scaling: Scaling) -> None:
+        """Move tree and statistics to other coordinates, between two blocks."""
+        if self._stages is not None:
+            self._stages.drain()
+        self.tree.re_express(self.scaling, scaling)
+        self._current.re_express(self.scaling, scaling)
+        self._previous.re_express(self.scaling, scaling)
+        self.scaling = scaling
+
+    def finish(self) -> None:
+        """Wait for the rows on their way and let the threads go."""
+        if self._stages is not None:
+            stages, self._stages = self._stages, None
+            try:
+                stages.drain()
+            finally:
+                stages.close()
+
+    def statistics(self) -> Statistics:
+        """Of the rows counted in the last pass: its last two windows, or all rows of a recount."""
+        return self._previous.merged(self._current)
+
+
+class ShuffleBuffer:
+    """Rows in, the same rows out in a seeded random order as far as `size` rows allow.
+
+    Each block that comes in takes the places of as many rows, which go out. The places are a random
+    permutation of the buffer, a new one when it is used up: so each row waits for `size` rows on average
+    and at most for twice as many. With shuffle off the places are in order and the buffer is a queue.
+    """
+
+    def __init__(self, first: np.ndarray, rng: np.random.Generator | None) -> None:
+        self._buffer = first
+        self._rng = rng
+        self._slots = np.empty(0, dtype=np.int64)
+        self._order: np.ndarray | None = None
+
+    def _permutation(self, n: int) -> np.ndarray:
+        return np.arange(n) if self._rng is None else self._rng.permutation(n)
+
+    def exchange(self, X: np.ndarray) -> None:
+        """Swap the rows of X (at most the buffer's size) with rows that waited, in place."""
+        while len(self._slots) < len(X):
+            again = self._permutation(len(self._buffer))
+            self._slots = np.concatenate([self._slots, again])
+        kernel.swap_rows(self._buffer, self._slots[: len(X)], X)
+        self._slots = self._slots[len(X) :]
+
+    def rest(self, tail: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+        """What waits, and a last partial block that came in, in blocks of `rows` rows."""
+        if self._rng is None:
+            oldest = int(self._slots[0]) if len(self._slots) else 0
+            yield from in_blocks([self._buffer[oldest:], self._buffer[:oldest], tail], rows)
+            return
+        n = len(self._buffer)
+        order = self._rng.permutation(n + len(tail))
+        for k in range(0, len(order), rows):
+            pick = order[k : k + rows]
+            X = np.empty((len(pick), self._buffer.shape[1]))
+            old = pick < n
+            X[old] = self._buffer[pick[old]]
+            X[~old] = tail[pick[~old] - n]
+            yield X
