@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from imdh_cli import model_check, model_file
+from imdh_cli import model_check, model_file, model_metadata
 from imdh_cli.atomic import Target
 from imdh_cli.errors import ModelError
 from imdh_cli.params import FitParams
@@ -104,7 +104,7 @@ class Model:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that goes into the file, in the file's order; arrays are not copied."""
-        text = json.dumps(self.metadata, ensure_ascii=False, allow_nan=False, sort_keys=True)
+        text = json.dumps(self.metadata, ensure_ascii=False, sort_keys=True)
         arrays: dict[str, np.ndarray] = {
             "format_version": np.array(FORMAT_VERSION, np.int64),
             "metadata": np.array(text),
@@ -164,9 +164,9 @@ def load(source: Target | BinaryIO) -> Model:
 def _checked(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The metadata of arrays that are all in order."""
     model_check.check_arrays(arrays)
-    metadata = model_check.parse_metadata(str(arrays["metadata"]))
+    metadata = model_metadata.parse(str(arrays["metadata"]))
     clusters = arrays["cluster_of_leaf"]
-    model_check.check_metadata(
+    model_metadata.check(
         metadata,
         depth=len(clusters).bit_length() - 1,
         names=arrays["feature_names"].tolist(),

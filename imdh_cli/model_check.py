@@ -7,22 +7,19 @@ one line that names the array.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from imdh_cli.errors import ModelError
 from imdh_cli.model_file import Header
+from imdh_cli.model_metadata import MAX_CHARACTERS, MAX_COUNT
 from imdh_cli.params import MAX_DEPTH
+from imdh_cli.tree import merge_moments
 
 FORMAT_VERSION = 1
 MAX_NAME = 1 << 16  # characters of a feature's name
-MAX_METADATA = 1 << 24  # characters of JSON
-MAX_NESTING = 16
-MAX_COUNT = 1 << 53  # rows; sums of counts stay exact in float64
 
 # Shapes in the letters of the contract: d features, m splits, n nodes, L leaves.
 ARRAYS: dict[str, tuple[str, tuple[str | int, ...]]] = {
@@ -48,6 +45,7 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "learned_counts": ("<i8", ("n",)),
     "mean_squares": ("<f8", ("m",)),
     "learned_offsets": ("<f8", ("m",)),
+    "variances": ("<f8", ("m",)),
 }
 
 _UNIT = 1e-6  # how far a direction's length may be from 1
@@ -71,7 +69,7 @@ def check_headers(headers: Mapping[str, Header]) -> None:
         shape = tuple(sizes[s] if isinstance(s, str) else s for s in symbols)
         if header.shape != shape:
             _fault(f"{name} has the shape {_shape(header.shape)}, not {_shape(shape)}")
-        limit = MAX_METADATA if name == "metadata" else MAX_NAME
+        limit = MAX_CHARACTERS if name == "metadata" else MAX_NAME
         if text and int(header.dtype[2:]) > limit:
             _fault(f"{name} has texts of {header.dtype[2:]} characters")
     if unknown:
@@ -105,40 +103,18 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
         _fault("feature_names holds a name twice")
     if not (arrays["scale"] > 0).all():
         _fault("scale must be positive")
-    for name in ("projection_sd", "sums_of_squares", "mean_squares"):
+    for name in ("projection_sd", "sums_of_squares", "mean_squares", "variances"):
         if name in arrays and not (arrays[name] >= 0).all():
             _fault(f"{name} must not be negative")
-    for name in ("counts", "histograms", "learned_counts"):
+    for name in ("counts", "learned_counts"):
         if name in arrays:
             _check_range(name, arrays[name], 0, MAX_COUNT)
     _check_directions(arrays["directions"])
     _check_offsets(arrays)
-    counts = arrays["counts"]
-    m = len(counts) // 2
-    if (counts[:m] != counts[1::2] + counts[2::2]).any():
-        _fault("counts of a node differ from the sum of its children's")
+    _check_moments(arrays)
+    _check_histograms(arrays["histograms"], arrays["counts"])
     _check_merge_order(arrays["merge_order"])
     _check_clusters(arrays["cluster_of_leaf"])
-
-
-def parse_metadata(text: str) -> dict[str, Any]:
-    """JSON from a stranger: bounded, finite, an object. Raises ModelError."""
-    if len(text) > MAX_METADATA:
-        _fault(f"metadata has {len(text)} characters")
-    try:
-        values = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        _fault(f"metadata is no JSON: {' '.join(str(error).split())[:100]}")
-    if not isinstance(values, dict):
-        _fault("metadata is no JSON object")
-    _check_json(values, MAX_NESTING)
-    return values
-
-
-def check_metadata(values: dict[str, Any], depth: int, names: list[str], clusters: int) -> None:
-    """Required keys and their types, and that they agree with the arrays. Raises ModelError."""
-    if values.get("program") != "imdh":
-        _fault("metadata: program is not imdh")
 
 
 def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
@@ -187,6 +163,35 @@ def _check_offsets(arrays: Mapping[str, np.ndarray]) -> None:
         _fault(f"offsets: node {wrong[0] + 1} does not fit its threshold, direction and pivot")
 
 
+def _check_moments(arrays: Mapping[str, np.ndarray]) -> None:
+    """A node's count, mean and sums of squares are those of its children together."""
+    stored = tuple(arrays[name] for name in ("counts", "means", "sums_of_squares"))
+    left, right = (tuple(a[first::2] for a in stored) for first in (1, 2))
+    m = len(left[0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        counts, means, squares = merge_moments(left, right)
+        # What rounding may do grows with the values that were summed, not with their mean.
+        size = np.maximum(np.abs(left[1]), np.abs(right[1]))
+        size += np.sqrt(squares / np.maximum(counts, 1)[:, None])
+        mean_room = _NEAR * size + 1e-300
+        square_room = _NEAR * (squares + counts[:, None] * size**2) + 1e-300
+        wrong = {
+            "counts": stored[0][:m] != counts,
+            "means": ~(np.abs(stored[1][:m] - means) <= mean_room).all(axis=1),
+            "sums_of_squares": ~(np.abs(stored[2][:m] - squares) <= square_room).all(axis=1),
+        }
+    for name, nodes in wrong.items():
+        if nodes.any():
+            _fault(f"{name}: node {np.argmax(nodes) + 1} differs from its children together")
+
+
+def _check_histograms(histograms: np.ndarray, counts: np.ndarray) -> None:
+    m = len(histograms)
+    _check_range("histograms", histograms, 0, MAX_COUNT)
+    if (histograms.sum(axis=1) > counts[:m]).any():
+        _fault("histograms hold more rows than their nodes")
+
+
 def _check_merge_order(order: np.ndarray) -> None:
     m = len(order)
     if not np.array_equal(np.sort(order), np.arange(1, m + 1)):
@@ -203,29 +208,11 @@ def _check_clusters(cluster_of_leaf: np.ndarray) -> None:
     steps = np.diff(cluster_of_leaf.astype(np.int64))
     if cluster_of_leaf[0] != 1 or not ((steps == 0) | (steps == 1)).all():
         _fault("cluster_of_leaf does not number clusters 1, 2, 3 ... from left to right")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not allowed")
-
-
-def _check_json(value: Any, levels: int) -> None:
-    if levels < 0:
-        _fault(f"metadata is nested deeper than {MAX_NESTING} levels")
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _check_json(key, levels)
-            _check_json(inner, levels - 1)
-    elif isinstance(value, list):
-        for inner in value:
-            _check_json(inner, levels - 1)
-    elif isinstance(value, float) and not math.isfinite(value):
-        _fault("metadata holds a number that is not finite")
-    elif isinstance(value, str) and not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            _fault("metadata holds a character that does not exist")
+    starts = np.flatnonzero(np.diff(cluster_of_leaf, prepend=0))
+    sizes = np.diff(starts, append=len(cluster_of_leaf))
+    broken = (sizes & (sizes - 1) != 0) | (starts % sizes != 0)
+    if broken.any():
+        _fault(f"cluster_of_leaf: cluster {np.argmax(broken) + 1} is no node of the tree")
 
 
 def _fault(message: str, hint: str | None = None) -> NoReturn:

@@ -1,0 +1,242 @@
+"""A model's metadata: JSON from a stranger -> plain values of the right kinds.
+
+Keys that are not known here are let through, so that a later imdh may add some; the known ones must
+be there and be of their kind, so that no later code has to ask.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from imdh_cli.errors import ModelError
+from imdh_cli.params import FitParams
+
+MAX_CHARACTERS = 1 << 24  # of JSON
+MAX_NESTING = 16
+MAX_COUNT = 1 << 53  # rows; sums of counts stay exact in float64
+
+Check = Callable[[str, Any], None]
+
+
+def parse(text: str) -> dict[str, Any]:
+    """A JSON object, bounded in length and depth, of finite numbers and encodable text.
+
+    Raises ModelError.
+    """
+    if len(text) > MAX_CHARACTERS:
+        _fault(f"has {len(text)} characters")
+    try:
+        values = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        _fault(f"is no JSON: {' '.join(str(error).split())[:100]}")
+    if not isinstance(values, dict):
+        _fault("is no JSON object")
+    _check_values(values, MAX_NESTING)
+    return values
+
+
+def check(values: dict[str, Any], *, depth: int, names: list[str], clusters: int) -> None:
+    """Required keys, their kinds, and that they agree with the arrays.
+
+    Parameters
+    ----------
+    depth, names, clusters : the tree's levels, the features and K, as the arrays tell them
+
+    Raises
+    ------
+    ModelError
+        Naming the key.
+    """
+    for key, kind in _KEYS.items():
+        if key not in values:
+            _fault(f"has no {key}")
+        kind(key, values[key])
+    if values["program"] != "imdh":
+        _fault(f"program is {values['program'][:40]!r}, not 'imdh'")
+    if values["parameters"].get("learn", {}).get("depth") != depth:
+        _fault(f"parameters.learn.depth is not {depth}, as the arrays are")
+    if _feature_names(values["features"]) != names:
+        _fault("features are not those of feature_names")
+    if values["choice"]["clusters"] != clusters:
+        _fault(f"choice.clusters is not {clusters}, as in cluster_of_leaf")
+
+
+def _text(key: str, value: Any) -> None:
+    if not isinstance(value, str):
+        _fault(f"{key} is no text")
+
+
+def _count(key: str, value: Any, least: int = 0) -> None:
+    if type(value) is not int or not least <= value <= MAX_COUNT:
+        _fault(f"{key} is no whole number from {least} up")
+
+
+def _one_of(*choices: Any) -> Check:
+    def one_of(key: str, value: Any) -> None:
+        if value not in choices:
+            _fault(f"{key} is none of {', '.join(map(str, choices))}")
+
+    return one_of
+
+
+def _either(*kinds: Check) -> Check:
+    """The last kind's complaint is the one that is raised."""
+
+    def either(key: str, value: Any) -> None:
+        for kind in kinds[:-1]:
+            try:
+                return kind(key, value)
+            except ModelError:
+                continue
+        return kinds[-1](key, value)
+
+    return either
+
+
+def _list_of(kind: Check, length: int | None = None) -> Check:
+    def list_of(key: str, value: Any) -> None:
+        if not isinstance(value, list) or (length is not None and len(value) != length):
+            _fault(f"{key} is no list" + (f" of {length}" if length else ""))
+        for item in value:
+            kind(key, item)
+
+    return list_of
+
+
+def _map_of(kind: Check) -> Check:
+    def map_of(key: str, value: Any) -> None:
+        if not isinstance(value, dict):
+            _fault(f"{key} is no object")
+        for inner, item in value.items():
+            kind(f"{key}.{inner[:40]}", item)
+
+    return map_of
+
+
+def _record(keys: dict[str, Check]) -> Check:
+    def record(key: str, value: Any) -> None:
+        if not isinstance(value, dict):
+            _fault(f"{key} is no object")
+        for inner, kind in keys.items():
+            if inner not in value:
+                _fault(f"{key} has no {inner}")
+            kind(f"{key}.{inner}", value[inner])
+
+    return record
+
+
+def _nothing(key: str, value: Any) -> None:
+    if value is not None:
+        _fault(f"{key} is not null")
+
+
+def _typed(hint: Any) -> Check:
+    """The check of a parameter, from the type its dataclass declares: said once, there."""
+    origin = get_origin(hint)
+    if is_dataclass(hint):
+        return partial(_parameters, hint)
+    if origin is Literal:
+        return _one_of(*get_args(hint))
+    if origin in (Union, types.UnionType):
+        return _either(*map(_typed, get_args(hint)))
+    if origin is tuple:
+        return _list_of(_typed(get_args(hint)[0]))
+    return {int: _whole, float: _real, str: _text, bool: _truth, type(None): _nothing}[hint]
+
+
+def _whole(key: str, value: Any) -> None:
+    if type(value) is not int or abs(value) > 1 << 63:
+        _fault(f"{key} is no whole number")
+
+
+def _real(key: str, value: Any) -> None:
+    if type(value) not in (int, float) or abs(value) > 1e300:
+        _fault(f"{key} is no number")
+
+
+def _truth(key: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        _fault(f"{key} is neither true nor false")
+
+
+def _parameters(kind: type, key: str, values: Any) -> None:
+    """Parameters that are there must be of their type; those that are not have their default."""
+    if not isinstance(values, dict):
+        _fault(f"{key} is no object")
+    hints = get_type_hints(kind)
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name in values:
+            _typed(hints[field.name])(f"{key}.{field.name}", values[field.name])
+
+
+_column = _record({"name": _text, "levels": _either(_nothing, _list_of(_text))})
+_counts = _map_of(_count)
+
+_KEYS: dict[str, Check] = {
+    "program": _text,
+    "version": _text,
+    "parameters": partial(_parameters, FitParams),
+    "preset": _text,
+    "features": _record({"columns": _list_of(_column), "missing": _one_of("skip", "error", "mean")}),
+    "left_out_columns": _list_of(_list_of(_text, 2)),
+    "rows": _record(dict.fromkeys(("read", "used", "skipped", "bad", "counted"), _count)),
+    "missing": _counts,
+    "infinite": _counts,
+    "unseen": _counts,
+    "statistics": _one_of("recounted", "windowed", "last pass"),
+    "passes": partial(_count, least=1),
+    "choice": _record(
+        {
+            "requested": _either(_one_of("auto", "valleys"), partial(_count, least=1)),
+            "clusters": partial(_count, least=1),
+            "clarity": _one_of("clear", "close", "none", "given"),
+            "alternatives": _list_of(_count),
+            "largest": _count,
+        }
+    ),
+    "inputs": _list_of(_text),
+    "versions": _map_of(_text),
+    "notes": _list_of(_text),
+}
+
+
+def _feature_names(features: dict[str, Any]) -> list[str]:
+    """Columns of the matrix: a one-hot column has one for each level, `colour=red`."""
+    names = []
+    for column in features["columns"]:
+        name, levels = column["name"], column["levels"]
+        names += [name] if levels is None else [f"{name}={level}" for level in levels]
+    return names
+
+
+def _check_values(value: Any, levels: int) -> None:
+    if levels < 0:
+        _fault(f"is nested deeper than {MAX_NESTING} levels")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_values(key, levels)
+            _check_values(inner, levels - 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_values(inner, levels - 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        _fault("holds a number that is not finite")
+    elif isinstance(value, str) and not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            _fault("holds a character that does not exist")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _fault(message: str) -> NoReturn:
+    raise ModelError(f"metadata: {message}")
