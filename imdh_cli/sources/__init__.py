@@ -85,6 +85,12 @@ def _reader(file: Location, params: SourceParams, notes: list[str], *, alone: bo
         from imdh_cli.sources.parquet_file import ParquetPart
 
         return ParquetPart(file.name, lambda: pa.memory_map(path), params, size=size)
+    if kind != "csv":
+        from imdh_cli.sources.arrow_file import ArrowPart, ArrowStreamPart
+
+        if kind == "arrow":
+            return ArrowPart(file.name, lambda: pa.memory_map(path), params, size=size)
+        return ArrowStreamPart(file.name, lambda: open(path, "rb"), params, rereadable=True, size=size)
     from imdh_cli.sources.csv_file import CsvPart
 
     return CsvPart(file.name, lambda: open(path, "rb"), params, True, path)
@@ -102,9 +108,11 @@ def _stream_reader(file: Location, params: SourceParams, notes: list[str]) -> Re
             f"{file.name}: Parquet cannot be read from front to back, so the stream was first "
             f"written to a temporary file ({size / 1e6:.1f} MB)"
         )
-        return ParquetPart(
-            file.name, lambda: pa.memory_map(f"/dev/fd/{spooled.fileno()}"), params, size=size
-        )
+        return ParquetPart(file.name, lambda: pa.memory_map(f"/dev/fd/{spooled.fileno()}"), params, size=size)
+    if kind != "csv":
+        from imdh_cli.sources.arrow_file import ArrowStreamPart
+
+        return ArrowStreamPart(file.name, lambda: stream, params, rereadable=False)
     from imdh_cli.sources.csv_file import CsvPart
 
     return CsvPart(file.name, lambda: stream, params, False, None)

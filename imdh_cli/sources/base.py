@@ -8,6 +8,7 @@ single file can be tested, and read, alone.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -29,11 +30,14 @@ class Chunk(NamedTuple):
     bad : (n,) bool, True for a row that could not be read as a row (ragged, or text where a number
         belongs) and was let through by `on_bad_row="skip"`; its feature cells are null. None: no
         such row.
+    origin : the part's name, and the place of the first row in it, from 0 (None: not known). For
+        errors.
     """
 
     features: pa.RecordBatch
     kept: pa.RecordBatch | None
     bad: np.ndarray | None
+    origin: tuple[str, int | None] | None = None
 
 
 class Piece(NamedTuple):
@@ -87,6 +91,7 @@ class Source(Protocol):
     bytes_read, bad_rows : of the current reading.
     hive_columns : from `key=value` folders; never features.
     id_columns : known to be an index (pandas metadata).
+    absent : columns that some part does not have -> the first such part.
     """
 
     schema: pa.Schema
@@ -94,9 +99,12 @@ class Source(Protocol):
     size: int | None
     rereadable: bool
     parts: list[Part]
-    notes: list[str]
     hive_columns: tuple[str, ...]
     id_columns: tuple[str, ...]
+    absent: dict[str, str]
+
+    @property
+    def notes(self) -> list[str]: ...
 
     @property
     def bytes_read(self) -> int: ...
@@ -118,11 +126,25 @@ class Source(Protocol):
         """The input in parts that can be read in any order; None when that is impossible."""
         ...
 
+    def kept_schema(self, keep: Sequence[str]) -> pa.Schema:
+        """The schema of `Chunk.kept` for these columns, known before anything is read."""
+        ...
+
+    def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
+        """Read these columns as numbers, or as text, whatever the first rows look like."""
+        ...
+
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         """The first rows of all or some columns; `chunks` of a stream serves them again."""
         ...
 
     def close(self) -> None: ...
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of many names, quoted, for a sentence."""
+    shown = ", ".join(f'"{n}"' for n in names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
 def nearest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
@@ -143,7 +165,6 @@ def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> No
     lost = [w for w in dict.fromkeys(wanted) if w not in present]
     if not lost:
         return
-    quoted = ", ".join(f'"{w}"' for w in lost[:5]) + (" ..." if len(lost) > 5 else "")
     near = [n for w in lost[:5] for n in nearest(w, names)]
     if near:
         hint = "did you mean " + ", ".join(f'"{n}"' for n in dict.fromkeys(near)) + "?"
@@ -151,4 +172,34 @@ def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> No
         shown = ", ".join(f'"{n}"' for n in names[:8]) + (" ..." if len(names) > 8 else "")
         hint = f"the columns are {shown}" if names else "there are no columns"
     word = "column" if len(lost) == 1 else "columns"
-    raise DataError(f"{where}: no {word} {quoted}", hint)
+    raise DataError(f"{where}: no {word} {listed(lost)}", hint)
+
+
+def check_unique(names: Sequence[str], where: str) -> None:
+    """Raise DataError when two columns have one name."""
+    if len(set(names)) == len(names):
+        return
+    twice = next(n for n in names if names.count(n) > 1)
+    at = [str(i + 1) for i, n in enumerate(names) if n == twice]
+    raise DataError(
+        f'{where}: columns {" and ".join(at)} are all called "{twice}"', "rename all but one of them"
+    )
+
+
+def broken(name: str, kind: str, error: BaseException) -> DataError:
+    """What pyarrow said about a damaged file, on one line and with the file's name."""
+    said = str(error).strip().splitlines() or [type(error).__name__]
+    return DataError(
+        f"{name}: not a readable {kind} file: {said[0].rstrip('.')}",
+        "it may be cut short or damaged: write it again, or leave it out",
+    )
+
+
+def pandas_index(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that pandas wrote as its index."""
+    try:
+        about = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        index = about.get("index_columns", [])
+        return tuple(n for n in index if isinstance(n, str) and n in schema.names)
+    except (ValueError, AttributeError, TypeError):
+        return ()

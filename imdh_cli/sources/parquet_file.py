@@ -7,17 +7,16 @@ beforehand, so 20 columns of 10,000 cost what 20 cost.
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.ahead import read_ahead
-from imdh_cli.sources.base import Chunk, Piece, check_columns
+from imdh_cli.sources.base import Chunk, Piece, broken, check_columns, check_unique, pandas_index
 
 BROKEN = (pa.ArrowException, OSError, ValueError)  # what pyarrow raises for a damaged file
 
@@ -64,22 +63,26 @@ class ParquetPart:
                 for group in map(file.metadata.row_group, range(file.num_row_groups))
             ]
         except BROKEN as error:
-            raise self._broken(error) from error
+            raise broken(self.name, "Parquet", error) from error
+        check_unique(self.schema.names, name)
         self.id_columns = pandas_index(self.schema)
         self.schema = self.schema.remove_metadata()
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        check_columns([*features, *keep], self.schema.names, self.name)
         self.bytes_read = 0
         chunks = self._read(features, keep, range(len(self._groups)))
         return read_ahead(chunks) if self._params.threads > 1 else chunks
 
     def pieces(self, features: Sequence[str]) -> list[Piece]:
         """One piece for each row group that has rows."""
-        return [
-            Piece(rows, size, lambda i=i: self._read(features, (), [i]))  # type: ignore[misc]
-            for i, (rows, size) in enumerate(self._groups)
-            if rows
-        ]
+        check_columns(features, self.schema.names, self.name)
+        pieces, row = [], 0
+        for i, (rows, size) in enumerate(self._groups):
+            if rows:
+                pieces.append(Piece(rows, size, partial(self._read, features, (), [i], row)))
+            row += rows
+        return pieces
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)
@@ -87,7 +90,8 @@ class ParquetPart:
         batches: list[pa.RecordBatch] = []
         lacking = rows
         if lacking > 0 and self.rows:
-            for chunk in self._read(names, (), range(len(self._groups)), min(rows, 65536)):
+            groups = range(len(self._groups))
+            for chunk in self._read(names, (), groups, batch_rows=min(rows, 65536)):
                 batches.append(chunk.features.slice(0, lacking))
                 lacking -= batches[-1].num_rows
                 if lacking <= 0:
@@ -102,9 +106,9 @@ class ParquetPart:
         features: Sequence[str],
         keep: Sequence[str],
         groups: Sequence[int],
+        row: int = 0,
         batch_rows: int | None = None,
     ) -> Iterator[Chunk]:
-        check_columns([*features, *keep], self.schema.names, self.name)
         file = self._open()
         wanted = list(dict.fromkeys([*features, *keep]))
         size = self.size or 0
@@ -123,9 +127,11 @@ class ParquetPart:
                     place = dict(zip(wanted, at, strict=True))
                     left, right = [place[n] for n in features], [place[n] for n in keep]
                 self.bytes_read += size * batch.num_rows // max(self.rows or 0, 1)
-                yield Chunk(batch.select(left), batch.select(right) if keep else None, None)
+                kept = batch.select(right) if keep else None
+                yield Chunk(batch.select(left), kept, None, (self.name, row))
+                row += batch.num_rows
         except BROKEN as error:
-            raise self._broken(error) from error
+            raise broken(self.name, "Parquet", error) from error
 
     def _open(self) -> pq.ParquetFile:
         """The open file, shared by the readings under way and closed after the last of them."""
@@ -134,28 +140,6 @@ class ParquetPart:
             try:
                 file = pq.ParquetFile(self._opener(), pre_buffer=self._pre_buffer)
             except BROKEN as error:
-                raise self._broken(error) from error
+                raise broken(self.name, "Parquet", error) from error
             self._live = weakref.ref(file)
         return file
-
-    def _broken(self, error: BaseException) -> DataError:
-        return broken(self.name, "Parquet", error)
-
-
-def broken(name: str, kind: str, error: BaseException) -> DataError:
-    """What pyarrow said, on one line and with the file's name."""
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    return DataError(
-        f"{name}: not a readable {kind} file: {said[0].rstrip('.')}",
-        "it may be cut short or damaged: write it again, or leave it out",
-    )
-
-
-def pandas_index(schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that pandas wrote as its index."""
-    try:
-        about = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-        index = about.get("index_columns", [])
-        return tuple(n for n in index if isinstance(n, str) and n in schema.names)
-    except (ValueError, AttributeError, TypeError):
-        return ()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Part, Piece, Reader, check_columns
+from imdh_cli.sources.base import Chunk, Part, Piece, Reader, check_columns, listed
+from imdh_cli.sources.promote import promoted
 
 
 class TableSource:
     """All parts as one table; see `base.Source`.
 
-    - Columns are the union of the parts' columns, in order of first appearance, then the Hive keys.
-    - Types that differ are promoted: integers to int64, numbers to double, number and text to text.
+    - Columns are the union of the parts' columns, in order of first appearance, then the Hive keys
+      (a key wins over a column of the same name).
+    - Types that differ are promoted: whole numbers to int64, numbers to double, number and text to
+      text. What has no common type is an error only when it is asked for.
     - A column that a part does not have is null there when it is passed through. As a feature it is
-      an error that names the file: a whole file of missing cells is never meant.
+      an error that names the file: a whole file of missing cells is never meant. `absent` tells
+      which columns those are, so that a default choice can leave them out.
+    - Passthrough columns of a dictionary type are decoded: dictionaries differ from batch to batch,
+      which not every output can hold.
     """
 
     def __init__(
@@ -31,21 +38,23 @@ class TableSource:
         self._readers = list(readers)
         self._keys = list(keys)
         self._params = params
-        self._notes = list(notes)
+        self._own_notes = list(notes)
         self.rereadable = all(r.rereadable for r in readers)
         self.parts = [Part(r.name, r.format, r.rows, r.size) for r in readers]
         self.size = _total(r.size for r in readers)
         self.rows = _total(r.rows for r in readers)
         if self.rows is not None and params.max_rows is not None:
             self.rows = min(self.rows, params.max_rows)
-        self._conflicts: dict[str, str] = {}
+        self.hive_columns = tuple(dict.fromkeys(k for keys in self._keys for k in keys))
+        self.id_columns = tuple(dict.fromkeys(i for r in self._readers for i in r.id_columns))
         self._unite()
 
     # -- what is there
 
     @property
     def notes(self) -> list[str]:
-        return [*self._notes, *(note for r in self._readers for note in r.notes)]
+        inner = (note for r in self._readers for note in r.notes)
+        return list(dict.fromkeys([*self._own_notes, *self._union_notes, *inner]))
 
     @property
     def bytes_read(self) -> int:
@@ -55,68 +64,32 @@ class TableSource:
     def bad_rows(self) -> int:
         return sum(r.bad_rows for r in self._readers)
 
-    def _unite(self) -> None:
-        types: dict[str, pa.Field] = {}
-        first: dict[str, str] = {}
-        schemas: list[pa.Schema] = []
-        for reader in self._readers:
-            if any(reader.schema.equals(s) for s in schemas[-3:]):
-                continue  # most folders: every file the same
-            schemas.append(reader.schema)
-            for column in reader.schema:
-                old = types.get(column.name)
-                if old is None:
-                    types[column.name] = column
-                    first[column.name] = reader.name
-                elif old.type != column.type:
-                    self._promote(types, old, column, first[column.name], reader.name)
-        self.hive_columns = tuple(dict.fromkeys(k for keys in self._keys for k in keys))
-        for key in self.hive_columns:
-            types[key] = pa.field(key, pa.string())
-        self.schema = pa.schema(list(types.values()))
-        self.id_columns = tuple(dict.fromkeys(i for r in self._readers for i in r.id_columns))
-        for reader in self._readers:
-            if len(reader.schema) < len(types) - len(self.hive_columns):
-                there = {*self.hive_columns, *reader.schema.names}
-                lost = [n for n in types if n not in there]
-                quoted = ", ".join(f'"{n}"' for n in lost[:5]) + (" ..." if len(lost) > 5 else "")
-                self._notes.append(f"{reader.name}: has no column {quoted}; other files have")
+    def kept_schema(self, keep: Sequence[str]) -> pa.Schema:
+        """The schema of `Chunk.kept`; with a CSV part, everything is text."""
+        self._check((), keep)
+        text = any(r.format == "csv" for r in self._readers)
+        return pa.schema([(k, pa.string() if text else _decoded(self._type(k))) for k in keep])
 
-    def _promote(
-        self, types: dict[str, pa.Field], old: pa.Field, new: pa.Field, first: str, second: str
-    ) -> None:
-        both = promoted(old.type, new.type)
-        if both is None:
-            self._conflicts.setdefault(
-                old.name,
-                f'column "{old.name}" is {old.type} in {first} and {new.type} in {second}',
-            )
-        elif both != old.type:
-            types[old.name] = pa.field(old.name, both)
+    def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
+        """Read these columns as numbers, or as text, whatever the first rows look like.
+
+        Only files without types (CSV) follow; a word among numbers is then a bad row.
+        """
+        numbers, texts = list(numbers), list(texts)
+        for reader in self._readers:
+            if hasattr(reader, "expect"):
+                there = set(reader.schema.names)
+                reader.expect(
+                    numbers=[n for n in numbers if n in there],
+                    texts=[t for t in texts if t in there],
+                )
+        self._unite()
 
     # -- reading
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         self._check(features, keep)
-        return self._chunks(list(features), list(keep))
-
-    def _chunks(self, features: list[str], keep: list[str]) -> Iterator[Chunk]:
-        left = self._params.max_rows
-        for i, reader in enumerate(self._readers):
-            if left is not None and left <= 0:
-                return
-            own = self._own(i)
-            stream = reader.chunks([f for f in features if f in own], [k for k in keep if k in own])
-            for chunk in stream:
-                chunk = self._adapted(i, chunk, features, keep)
-                n = _rows(chunk)
-                if left is not None:
-                    if n > left:
-                        chunk, n = _head(chunk, left), left
-                    left -= n
-                yield chunk
-                if left == 0:
-                    break
+        return _first_rows(self._chunks(list(features), list(keep)), self._params.max_rows)
 
     def pieces(self, features: Sequence[str]) -> list[Piece] | None:
         self._check(features, ())
@@ -124,39 +97,24 @@ class TableSource:
         pieces: list[Piece] = []
         left = self._params.max_rows
         for i, reader in enumerate(self._readers):
-            own = self._own(i)
-            inner = reader.pieces([f for f in features if f in own])
+            if left == 0:
+                break
+            inner = reader.pieces(self._of(i, features))
             if inner is None:
-                if len(self._readers) == 1 or not reader.rereadable or left is not None:
+                if len(self._readers) == 1 or not reader.rereadable:
                     return None
-                inner = [Piece(reader.rows, reader.size or 1, lambda r=reader: r.chunks(features))]  # type: ignore[misc]
+                whole = self._whole(reader, self._of(i, features))
+                inner = [Piece(reader.rows, reader.size or 1, whole)]
             for piece in inner:
                 if left is not None:
                     if piece.rows is None:
                         return None
-                    if left == 0:
-                        break
-                    taken = min(left, piece.rows)
-                    left -= taken
-                    piece = piece._replace(rows=taken)
-                pieces.append(piece._replace(chunks=self._piece_reader(i, piece, features)))
+                    piece = piece._replace(rows=min(left, piece.rows))
+                    left -= piece.rows or 0
+                if piece.rows != 0:
+                    chunks = self._piece_chunks(i, piece, features)
+                    pieces.append(piece._replace(chunks=chunks))
         return pieces
-
-    def _piece_reader(self, i: int, piece: Piece, features: list[str]):  # type: ignore[no-untyped-def]
-        def chunks() -> Iterator[Chunk]:
-            left = piece.rows
-            for chunk in piece.chunks():
-                chunk = self._adapted(i, chunk, features, [])
-                n = _rows(chunk)
-                if left is not None:
-                    if n > left:
-                        chunk, n = _head(chunk, left), left
-                    left -= n
-                yield chunk
-                if left == 0:
-                    return
-
-        return chunks
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         if self._params.max_rows is not None:
@@ -164,103 +122,184 @@ class TableSource:
         names = self.schema.names if columns is None else list(columns)
         schema = pa.schema([self.schema.field(n) for n in names])
         tables: list[pa.Table] = []
+        lacking = rows
         for i, reader in enumerate(self._readers):
-            own = self._own(i)
-            lacking = rows - sum(t.num_rows for t in tables)
-            table = reader.sample(lacking, [n for n in names if n in own])
-            tables.append(
-                pa.table([self._column(i, table, f, table.num_rows) for f in schema], schema=schema)
-            )
-            if sum(t.num_rows for t in tables) >= rows:
+            if lacking <= 0:
                 break
+            table = reader.sample(lacking, self._of(i, names))
+            lacking -= table.num_rows
+            columns_ = [self._column(i, table, f, table.num_rows, exact=False) for f in schema]
+            tables.append(pa.table(columns_, schema=schema))
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def close(self) -> None:
         for reader in self._readers:
             reader.close()
 
-    # -- helpers
+    def _chunks(self, features: list[str], keep: list[str]) -> Iterator[Chunk]:
+        if not self.schema.names:
+            return  # an input without a single byte has no rows, whatever is asked for
+        for i, reader in enumerate(self._readers):
+            chunks = reader.chunks(self._of(i, features), self._of(i, keep))
+            yield from self._fitted(i, chunks, features, keep, 0)
 
-    def _own(self, i: int) -> set[str]:
-        """The names that part `i` itself supplies."""
-        return set(self._readers[i].schema.names) - set(self.hive_columns)
+    def _piece_chunks(self, i: int, piece: Piece, features: list[str]) -> Callable[[], Iterator[Chunk]]:
+        return lambda: _first_rows(self._fitted(i, piece.chunks(), features, [], None), piece.rows)
+
+    @staticmethod
+    def _whole(reader: Reader, features: list[str]) -> Callable[[], Iterator[Chunk]]:
+        return lambda: reader.chunks(features)
+
+    # -- one part's columns -> the table's
+
+    def _unite(self) -> None:
+        """The schema of all parts, and notes on where they differ."""
+        self._layouts: list[pa.Schema] = []  # the different schemas
+        self._layout_of: list[int] = []  # of each part, the place in `_layouts`
+        first: list[str] = []  # of each layout, the first part that has it
+        for reader in self._readers:
+            # Most folders hold one schema, so the last few are compared and no more.
+            recent = range(max(len(self._layouts) - 8, 0), len(self._layouts))
+            at = next((k for k in recent if self._layouts[k].equals(reader.schema)), None)
+            if at is None:
+                at = len(self._layouts)
+                self._layouts.append(reader.schema)
+                first.append(reader.name)
+            self._layout_of.append(at)
+        self._names = [frozenset(s.names) - set(self.hive_columns) for s in self._layouts]
+        self._conflicts: dict[str, str] = {}
+        self._union_notes: list[str] = []
+        self._merge(first)
+
+    def _merge(self, first: list[str]) -> None:
+        fields: dict[str, pa.Field] = {}
+        origin: dict[str, str] = {}
+        for schema, name in zip(self._layouts, first, strict=True):
+            drifted: dict[tuple[str, str], list[str]] = {}
+            for new in schema:
+                old = fields.setdefault(new.name, new)
+                origin.setdefault(new.name, name)
+                if old.type == new.type:
+                    continue
+                both = promoted(old.type, new.type)
+                if both is None:
+                    self._conflicts.setdefault(
+                        new.name,
+                        f'column "{new.name}" is {old.type} in {origin[new.name]} and {new.type} in {name}',
+                    )
+                    continue
+                fields[new.name] = pa.field(new.name, both)
+                words = f"{new.type}, in {origin[new.name]} {old.type}", f"{both}"
+                drifted.setdefault(words, []).append(new.name)
+            for (types, both_), columns in drifted.items():
+                self._union_notes.append(f"{name}: {listed(columns)}: {types}; read as {both_}")
+        for key in self.hive_columns:
+            if key in fields:
+                self._union_notes.append(
+                    f'"{key}" is both a column and a key=value folder: the folder counts'
+                )
+            fields[key] = pa.field(key, pa.string())
+        self.schema = pa.schema(list(fields.values()))
+        self._note_absent(first)
+
+    def _note_absent(self, first: list[str]) -> None:
+        self.absent: dict[str, str] = {}  # columns that some part does not have -> the first such
+        everywhere = [n for n in self.schema.names if n not in self.hive_columns]
+        for at, (names, part) in enumerate(zip(self._names, first, strict=True)):
+            if len(names) == len(everywhere):
+                continue
+            lost = [n for n in everywhere if n not in names]
+            for name in lost:
+                self.absent.setdefault(name, part)
+            others = self._layout_of.count(at) - 1
+            where = part if others == 0 else f"{part} and {others} more files"
+            word = "column" if len(lost) == 1 else "columns"
+            self._union_notes.append(f"{where}: no {word} {listed(lost)}, which other files have")
+
+    def _of(self, i: int, names: Sequence[str]) -> list[str]:
+        """Those of `names` that part `i` itself supplies."""
+        own = self._names[self._layout_of[i]]
+        return [n for n in names if n in own]
 
     def _check(self, features: Sequence[str], keep: Sequence[str]) -> None:
+        if not self.schema.names:
+            return
         where = self.parts[0].name if len(self.parts) == 1 else f"{len(self.parts)} files"
         check_columns([*features, *keep], self.schema.names, where)
         for name in [*features, *keep]:
             if name in self._conflicts:
                 raise DataError(self._conflicts[name], f'convert one of them, or use -x "{name}"')
-        for i, reader in enumerate(self._readers):
-            own = self._own(i)
-            check_columns([f for f in features if f not in own], reader.schema.names, reader.name)
+            if name in self.absent and name in set(features):
+                raise DataError(
+                    f'{self.absent[name]}: no column "{name}", which other files have',
+                    f'leave the file out, or the column: -x "{name}"',
+                )
 
-    def _adapted(self, i: int, chunk: Chunk, features: list[str], keep: list[str]) -> Chunk:
-        n = _rows(chunk)
-        return Chunk(
-            self._batch(i, chunk.features, features, n) if features else chunk.features,
-            self._batch(i, chunk.kept, keep, n) if keep else None,
-            chunk.bad,
-        )
+    def _type(self, name: str) -> pa.DataType:
+        return self.schema.field(name).type
+
+    def _fitted(
+        self,
+        i: int,
+        chunks: Iterator[Chunk],
+        features: list[str],
+        keep: list[str],
+        row: int | None,
+    ) -> Iterator[Chunk]:
+        """One part's chunks with the table's types, nulls for what it lacks, and their origin."""
+        wanted = pa.schema([self.schema.field(n) for n in features])
+        kept_wanted = self.kept_schema(keep)
+        for chunk in chunks:
+            n = _rows(chunk)
+            left, right = chunk.features, chunk.kept
+            if features and not left.schema.equals(wanted):
+                left = self._batch(i, left, wanted, n, exact=False)
+            if keep and (right is None or not right.schema.equals(kept_wanted)):
+                right = self._batch(i, right, kept_wanted, n, exact=True)
+            origin = chunk.origin or (self._readers[i].name, row)
+            row = None if row is None else row + n
+            yield Chunk(left, right, chunk.bad, origin)
 
     def _batch(
-        self, i: int, batch: pa.RecordBatch | None, names: list[str], n: int
+        self, i: int, batch: pa.RecordBatch | None, schema: pa.Schema, n: int, *, exact: bool
     ) -> pa.RecordBatch:
-        fields = [self.schema.field(name) for name in names]
-        if batch is not None and batch.schema.equals(pa.schema(fields)):
-            return batch
-        arrays = [self._column(i, batch, f, n) for f in fields]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+        arrays = [self._column(i, batch, field, n, exact=exact) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _column(self, i: int, batch, field: pa.Field, n: int):  # type: ignore[no-untyped-def]
+    def _column(
+        self,
+        i: int,
+        batch: pa.RecordBatch | pa.Table | None,
+        field: pa.Field,
+        n: int,
+        *,
+        exact: bool,
+    ) -> pa.Array | pa.ChunkedArray:
+        """One column of part `i` in the table's type; `exact`: a rounded number is an error."""
         if field.name in self.hive_columns:
             return pa.repeat(pa.scalar(self._keys[i].get(field.name), pa.string()), n)
-        if batch is None or field.name not in batch.schema.names:
+        at = -1 if batch is None else batch.schema.get_field_index(field.name)
+        if batch is None or at < 0:
             return pa.nulls(n, field.type)
-        column = batch.column(batch.schema.get_field_index(field.name))
+        column = batch.column(at)
         if column.type == field.type:
             return column
-        if self._readers[i].format == "csv" and pt.is_string(column.type):
-            return column  # text as read
-        return column.cast(field.type, safe=not pt.is_floating(field.type))
+        if pt.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        try:
+            return column.cast(field.type, safe=exact or not pt.is_floating(field.type))
+        except pa.ArrowException as error:
+            raise DataError(
+                f'{self._readers[i].name}: column "{field.name}" of type {column.type} '
+                f"cannot be read as {field.type}: {str(error).splitlines()[0]}",
+                "write the files with one type for each column",
+            ) from error
 
 
-def promoted(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """The type that holds both; None when there is none."""
-    if a == b:
-        return a
-    if pt.is_dictionary(a):
-        return promoted(a.value_type, b)
-    if pt.is_dictionary(b):
-        return promoted(a, b.value_type)
-    if pt.is_null(a) or pt.is_null(b):
-        return b if pt.is_null(a) else a
-    if _is_number(a) and _is_number(b):
-        if _is_whole(a) and _is_whole(b):
-            wide = pt.is_uint64(a) or pt.is_uint64(b)
-            signed = pt.is_signed_integer(a) or pt.is_signed_integer(b)
-            return pa.float64() if wide and signed else pa.uint64() if wide else pa.int64()
-        return pa.float64()
-    if (_is_number(a) or _is_text(a)) and (_is_number(b) or _is_text(b)):
-        large = pt.is_large_string(a) or pt.is_large_string(b)
-        return pa.large_string() if large else pa.string()
-    both = [pa.schema([("x", a)]), pa.schema([("x", b)])]
-    try:
-        return pa.unify_schemas(both, promote_options="permissive").field(0).type
-    except pa.ArrowException:
-        return None
-
-
-def _is_whole(t: pa.DataType) -> bool:
-    return pt.is_integer(t) or pt.is_boolean(t)
-
-
-def _is_number(t: pa.DataType) -> bool:
-    return _is_whole(t) or pt.is_floating(t) or pt.is_decimal(t)
-
-
-def _is_text(t: pa.DataType) -> bool:
-    return pt.is_string(t) or pt.is_large_string(t) or pt.is_string_view(t)
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    while pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return kind
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
@@ -272,9 +311,21 @@ def _rows(chunk: Chunk) -> int:
     return chunk.kept.num_rows if chunk.kept is not None else chunk.features.num_rows
 
 
-def _head(chunk: Chunk, n: int) -> Chunk:
-    return Chunk(
-        chunk.features.slice(0, n),
-        None if chunk.kept is None else chunk.kept.slice(0, n),
-        None if chunk.bad is None else chunk.bad[:n],
-    )
+def _first_rows(chunks: Iterator[Chunk], limit: int | None) -> Iterator[Chunk]:
+    """The chunks of the first `limit` rows; nothing is read beyond them."""
+    if limit is None:
+        yield from chunks
+        return
+    for chunk in chunks:
+        n = _rows(chunk)
+        if n > limit:
+            bad = None if chunk.bad is None else chunk.bad[:limit]
+            kept = None if chunk.kept is None else chunk.kept.slice(0, limit)
+            chunk, n = (
+                chunk._replace(features=chunk.features.slice(0, limit), kept=kept, bad=bad),
+                limit,
+            )
+        limit -= n
+        yield chunk
+        if limit <= 0:
+            return

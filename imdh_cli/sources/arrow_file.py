@@ -1,0 +1,284 @@
+"""Arrow IPC files (`.arrow`, Feather version 2) and streams -> record batches of the asked columns.
+
+A file is memory-mapped: uncompressed columns are used where they lie. A stream is read from front to
+back; a file that comes through a pipe is read as the stream that it holds inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from imdh_cli.errors import DataError
+from imdh_cli.params import SourceParams
+from imdh_cli.sources.ahead import read_ahead
+from imdh_cli.sources.base import Chunk, Piece, broken, check_columns, check_unique, pandas_index
+from imdh_cli.sources.peek import peeked
+
+BROKEN = (pa.ArrowException, OSError, ValueError)  # what pyarrow raises for a damaged file
+MAGIC = b"ARROW1"
+
+
+class ArrowPart:
+    """One Arrow IPC file; the attributes are those of `base.Reader`.
+
+    Parameters
+    ----------
+    name : str
+        As a person would name the file.
+    opener : callable
+        A fresh seekable pyarrow file.
+    """
+
+    format = "arrow"
+    rereadable = True
+    bad_rows = 0
+
+    def __init__(
+        self,
+        name: str,
+        opener: Callable[[], pa.NativeFile],
+        params: SourceParams,
+        *,
+        size: int | None = None,
+    ) -> None:
+        self.name = name
+        self.size = size
+        self.notes: list[str] = []
+        self.bytes_read = 0
+        self._opener = opener
+        self._params = params
+        try:
+            with opener() as file:
+                reader = pa.ipc.open_file(file)
+                schema = reader.schema
+                self._batches: int = reader.num_record_batches
+                self.rows: int | None = _count_rows(reader)
+        except BROKEN as error:
+            raise broken(name, "Arrow", error) from error
+        check_unique(schema.names, name)
+        self.id_columns = pandas_index(schema)
+        self.schema: pa.Schema = schema.remove_metadata()
+
+    def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        check_columns([*features, *keep], self.schema.names, self.name)
+        self.bytes_read = 0
+        chunks = self._read(features, keep, range(self._batches))
+        return read_ahead(chunks) if self._params.threads > 1 else chunks
+
+    def pieces(self, features: Sequence[str]) -> list[Piece]:
+        """One piece for each record batch that has rows."""
+        check_columns(features, self.schema.names, self.name)
+        return [
+            Piece(rows, rows, lambda i=i, at=at: self._read(features, (), [i], at))  # type: ignore[misc]
+            for i, (at, rows) in enumerate(self._places())
+            if rows
+        ]
+
+    def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
+        names = self.schema.names if columns is None else list(columns)
+        schema = pa.schema([self.schema.field(name) for name in names])
+        batches: list[pa.RecordBatch] = []
+        lacking = rows
+        for chunk in self._read(names, (), range(self._batches)) if names else ():
+            if lacking <= 0:
+                break
+            batches.append(chunk.features.slice(0, lacking))
+            lacking -= batches[-1].num_rows
+        return pa.Table.from_batches(batches, schema)
+
+    def close(self) -> None:
+        """Nothing is held between readings."""
+
+    def _read(
+        self,
+        features: Sequence[str],
+        keep: Sequence[str],
+        batches: Sequence[int],
+        row: int = 0,
+    ) -> Iterator[Chunk]:
+        take = _Take(self.schema, features, keep)
+        try:
+            with self._opener() as file:
+                reader = pa.ipc.open_file(file, options=take.options)
+                for i in batches:
+                    batch = reader.get_batch(i)
+                    yield from take(batch, self._params.batch_rows, self.name, row)
+                    row += batch.num_rows
+                    self.bytes_read += (self.size or 0) * batch.num_rows // max(self.rows or 0, 1)
+        except BROKEN as error:
+            raise broken(self.name, "Arrow", error) from error
+
+    def _places(self) -> list[tuple[int, int]]:
+        """First row and number of rows of each record batch; one column is looked at."""
+        places, at = [], 0
+        try:
+            with self._opener() as file:
+                one = pa.ipc.IpcReadOptions(included_fields=[0])
+                reader = pa.ipc.open_file(file, options=one)
+                for i in range(self._batches):
+                    rows = reader.get_batch(i).num_rows
+                    places.append((at, rows))
+                    at += rows
+        except BROKEN as error:
+            raise broken(self.name, "Arrow", error) from error
+        return places
+
+
+class ArrowStreamPart:
+    """One Arrow IPC stream, or a file in a pipe; the attributes are those of `base.Reader`.
+
+    Parameters
+    ----------
+    opener : callable
+        A fresh binary file at its start; when not `rereadable`, it is called once.
+    """
+
+    format = "arrow"
+    bad_rows = 0
+    rows: int | None = None
+
+    def __init__(
+        self,
+        name: str,
+        opener: Callable[[], BinaryIO],
+        params: SourceParams,
+        *,
+        rereadable: bool,
+        size: int | None = None,
+    ) -> None:
+        self.name = name
+        self.size = size
+        self.rereadable = rereadable
+        self.notes: list[str] = []
+        self.bytes_read = 0
+        self._opener = opener
+        self._params = params
+        self._begun: Iterator[pa.RecordBatch] | None = None  # a stream that is read once
+        self._sampled: list[pa.RecordBatch] = []  # its first batches, to be served again
+        schema, batches = self._open()
+        if not rereadable:
+            self._begun = batches
+        check_unique(schema.names, name)
+        self.id_columns = pandas_index(schema)
+        self.schema: pa.Schema = schema.remove_metadata()
+
+    def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        check_columns([*features, *keep], self.schema.names, self.name)
+        self.bytes_read = 0
+        chunks = self._read(features, keep)
+        return read_ahead(chunks) if self._params.threads > 1 else chunks
+
+    def pieces(self, features: Sequence[str]) -> None:
+        """A stream has no pieces that can be read alone."""
+        return
+
+    def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
+        names = self.schema.names if columns is None else list(columns)
+        if self.rereadable:
+            source, self._sampled = self._open()[1], []
+        else:
+            source = self._begun or iter(())
+        have = sum(b.num_rows for b in self._sampled)
+        while have < rows and (batch := next(source, None)) is not None:
+            self._sampled.append(batch)
+            have += batch.num_rows
+        table = pa.Table.from_batches(self._sampled) if self._sampled else self.schema.empty_table()
+        if self.rereadable:
+            self._sampled = []
+        return table.select(names).slice(0, rows).replace_schema_metadata(None)
+
+    def close(self) -> None:
+        self._begun, self._sampled = None, []
+
+    def _read(self, features: Sequence[str], keep: Sequence[str]) -> Iterator[Chunk]:
+        take = _Take(self.schema, features, keep)
+        row = 0
+        for batch in self._all():
+            self.bytes_read += batch.nbytes
+            yield from take(batch, self._params.batch_rows, self.name, row)
+            row += batch.num_rows
+
+    def _all(self) -> Iterator[pa.RecordBatch]:
+        if self.rereadable:
+            yield from self._open()[1]
+            return
+        if self._begun is None:
+            raise DataError(f"{self.name}: a stream can be read once", "write it to a file first")
+        source, self._begun = self._begun, None
+        while self._sampled:
+            yield self._sampled.pop(0)
+        yield from source
+
+    def _open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        head, file = peeked(self._opener())
+        inside = head.startswith(MAGIC)
+        try:
+            if inside:
+                file.read(8)  # the magic and its padding; a stream follows, then the footer
+            stream = pa.ipc.open_stream(pa.PythonFile(file))
+            return stream.schema, self._iterate(stream, file, inside)
+        except BROKEN as error:
+            file.close()
+            raise broken(self.name, "Arrow", error) from error
+
+    def _iterate(
+        self, stream: pa.RecordBatchReader, file: BinaryIO, inside: bool
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from stream
+            tail = b""
+            while inside and (block := file.read(1 << 16)):
+                tail = (tail + block)[-len(MAGIC) :]
+            if inside and tail != MAGIC:
+                raise ValueError("it ends before its footer")
+        except BROKEN as error:
+            raise broken(self.name, "Arrow", error) from error
+        finally:
+            file.close()
+
+
+class _Take:
+    """A batch -> chunks of the asked columns, at most so many rows each.
+
+    The buffers of a damaged file may point anywhere, so what is taken is validated: offsets and
+    dictionary indices in full, which takes as long as reading them once.
+    """
+
+    def __init__(self, schema: pa.Schema, features: Sequence[str], keep: Sequence[str]) -> None:
+        self._features, self._keep = list(features), list(keep)
+        wanted = dict.fromkeys([*features, *keep])
+        fields = sorted(schema.get_field_index(name) for name in wanted)
+        # No field at all would mean all of them.
+        self.options = pa.ipc.IpcReadOptions(included_fields=fields or [0], use_threads=False)
+        self._places: tuple[list[int], list[int]] | None = None
+        self._deep: list[int] = []  # the columns with offsets or indices
+
+    def __call__(self, batch: pa.RecordBatch, rows: int, name: str, row: int) -> Iterator[Chunk]:
+        if self._places is None:
+            at = {n: batch.schema.get_field_index(n) for n in (*self._features, *self._keep)}
+            self._places = [at[n] for n in self._features], [at[n] for n in self._keep]
+            used = sorted(set(at.values()))
+            self._deep = [i for i in used if not pa.types.is_primitive(batch.schema.types[i])]
+        left, right = self._places
+        features, kept = batch.select(left), batch.select(right) if right else None
+        features.validate()
+        if kept is not None:
+            kept.validate()
+        for i in self._deep:
+            batch.column(i).validate(full=True)
+        for start in range(0, batch.num_rows, rows):
+            yield Chunk(
+                features.slice(start, rows),
+                None if kept is None else kept.slice(start, rows),
+                None,
+                (name, row + start),
+            )
+
+
+def _count_rows(reader: pa.RecordBatchReader) -> int:
+    if hasattr(reader, "count_rows"):
+        return int(reader.count_rows())
+    return sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
