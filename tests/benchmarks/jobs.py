@@ -3,13 +3,16 @@
     python -m tests.benchmarks.jobs make FILE ROWS FEATURES
     python -m tests.benchmarks.jobs scan FILE
     python -m tests.benchmarks.jobs minibatch FILE
-    python -m tests.benchmarks.jobs kernel ROWS FEATURES THREADS REPEATS
+    python -m tests.benchmarks.jobs learn ROWS FEATURES REPEATS
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Iterator
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +74,39 @@ def minibatch(path: str) -> None:
     print(model.n_steps_)
 
 
+def learn_pass(rows: np.ndarray, threads: int) -> float:
+    """Seconds of one pass of learning, everything counted, over rows that are in memory."""
+    from imdh_cli.learning import ColumnMoments, Learner, in_blocks
+    from imdh_cli.params import FitParams
+    from imdh_cli.tree import Tree
+
+    params = FitParams()
+    moments = ColumnMoments(rows.shape[1])
+    moments.add(rows[:CHUNK_ROWS])
+    tree = Tree.start(params.learn.depth, rows.shape[1])
+    learner = Learner(tree, moments.scaling("standard"), params, threads)
+    start = time.perf_counter()
+    learner.begin_pass(counting=True)
+    for block in in_blocks([rows], learner.block_rows):
+        learner.meet(block)
+    learner.finish()
+    return time.perf_counter() - start
+
+
+def learn(n_rows: int, d: int, repeats: int) -> None:
+    """JSON: median seconds of one thread and of two, in turn, and of the ratios."""
+    rows = np.concatenate(list(blocks(n_rows, d)))
+    learn_pass(rows[:CHUNK_ROWS], 2)
+    pairs = [(learn_pass(rows, 1), learn_pass(rows, 2)) for _ in range(repeats)]
+    figures = {
+        "one_thread": median(one for one, _ in pairs),
+        "two_threads": median(two for _, two in pairs),
+        "ratio": median(one / two for one, two in pairs),
+        "rows": n_rows,
+    }
+    print(json.dumps(figures))
+
+
 def main(words: list[str]) -> None:
     """Run one job."""
     name, *rest = words
@@ -80,6 +116,8 @@ def main(words: list[str]) -> None:
         scan(rest[0])
     elif name == "minibatch":
         minibatch(rest[0])
+    elif name == "learn":
+        learn(*(int(word) for word in rest))
     else:
         raise SystemExit(__doc__)
 

@@ -12,6 +12,7 @@ The data are made in a temporary folder ($TMPDIR; up to 3 GB at a time at full s
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -115,6 +116,15 @@ class Bench:
             one, two = (self.fit(path, "--threads", n) for n in "12")
             yield f"two threads against one d={d}", pair(two, one, self.repeats)
 
+    def kernel(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """Learning alone, rows in memory, on one thread and on two in turn, in one process."""
+        for d, n_rows in ROWS.items():
+            rows = str(int(n_rows * self.scale / 2))
+            yield (
+                f"learning alone d={d}",
+                json.loads(job("learn", rows, str(d), str(self.repeats)).stdout),
+            )
+
     def memory(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Peak memory and time per row of fit at 1, 4 and 16 million rows of 20."""
         for millions in MILLIONS:
@@ -155,6 +165,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] =
     "scan": Bench.against_scan,
     "peer": Bench.against_peer,
     "threads": Bench.threads,
+    "kernel": Bench.kernel,
     "memory": Bench.memory,
     "start": Bench.start,
 }
@@ -163,9 +174,12 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] =
 def text(result: Mapping[str, Any]) -> str:
     """The tables of the README."""
     figures: Mapping[str, Mapping[str, float]] = result["figures"]
-    pairs, alone = [], []
+    pairs, alone, learning = [], [], []
     for name, found in figures.items():
-        if "ratio" in found:
+        if "one_thread" in found:
+            rates = [found["rows"] / found[key] / 1e6 for key in ("one_thread", "two_threads")]
+            learning.append([name, *(f"{rate:.2f}" for rate in rates), f"{found['ratio']:.2f}"])
+        elif "ratio" in found:
             other = {"two": "one thread", "fit against MiniBatchKMeans d=20": "MiniBatchKMeans"}
             beside = other.get(name, other.get(name.split()[0], "bare scan"))
             ratio = found["ratio"]
@@ -199,6 +213,8 @@ def text(result: Mapping[str, Any]) -> str:
         common.markdown_table(
             ["what", "beside", "imdh", "the other", "ratio", "imdh's peak"], pairs
         ),
+        "Million rows a second:",
+        common.markdown_table(["what", "one thread", "two threads", "ratio"], learning),
         common.markdown_table(["what", "time", "per row", "peak memory"], alone),
         common.provenance_line(result),
     ]
