@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
 from imdh_cli import kernel
+from imdh_cli.order import RowStream
 from imdh_cli.params import FitParams
 from imdh_cli.tree import CLIP, Scaling, Statistics, Tree
 
@@ -40,24 +42,6 @@ def buffer_rows(params: FitParams, d: int) -> int:
     if params.buffer_rows is not None:
         return params.buffer_rows
     return max(block_rows(d), min(BUFFER_ROWS, BUFFER_BYTES // (8 * d)))
-
-
-def in_blocks(matrices: Iterable[np.ndarray], rows: int) -> Iterator[np.ndarray]:
-    """The same rows in matrices of exactly `rows` rows, the last one of what is left; views where possible."""
-    parts: list[np.ndarray] = []
-    have = 0
-    for X in matrices:
-        at = 0
-        while at < len(X):
-            part = X[at : at + rows - have]
-            at += len(part)
-            have += len(part)
-            parts.append(part)
-            if have == rows:
-                yield parts[0] if len(parts) == 1 else np.concatenate(parts)
-                parts, have = [], 0
-    if parts:
-        yield parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class ColumnMoments:
@@ -99,9 +83,7 @@ class ColumnMoments:
         deviation = np.sqrt(np.maximum(self.square, 0.0) / np.maximum(self.count, 1))
         # Rounding leaves a constant column of a large value with a spread of a few last digits.
         flat = deviation <= 1e-14 * np.abs(self.mean)
-        return Scaling(
-            self.mean.copy(), np.where(flat | (deviation == 0), 1.0, deviation), np.zeros(d), CLIP
-        )
+        return Scaling(self.mean.copy(), np.where(flat | (deviation == 0), 1.0, deviation), np.zeros(d), CLIP)
 
 
 class Drift:
@@ -149,9 +131,7 @@ class Stages:
     With one thread the calling one does it all: the results are the same.
     """
 
-    def __init__(
-        self, steps: list[Callable[[Block], None]], make: Callable[[], Block], threads: int
-    ):
+    def __init__(self, steps: list[Callable[[Block], None]], make: Callable[[], Block], threads: int):
         in_flight = 1 if threads == 1 else 2 * len(steps) + 1
         self._steps = steps
         self._free: queue.SimpleQueue[Block] = queue.SimpleQueue()
@@ -164,9 +144,7 @@ class Stages:
         if threads > 1:
             self._queues = [queue.SimpleQueue() for _ in steps]
             for k in range(len(steps)):
-                worker = threading.Thread(
-                    target=self._work, args=(k,), daemon=True, name=f"stage-{k}"
-                )
+                worker = threading.Thread(target=self._work, args=(k,), daemon=True, name=f"stage-{k}")
                 worker.start()
                 self._threads.append(worker)
 
@@ -227,6 +205,7 @@ class Learner:
         self._params = params
         self._threads = threads
         self._counting = False
+        self._next_window = WINDOW_ROWS
         self._current = self._previous = self._empty()
         self._stages: Stages | None = None
 
@@ -243,7 +222,7 @@ class Learner:
         depth = self.tree.depth
         groups = max(-(-depth // kernel.LANES), min(self._threads, depth))
         bounds = [round(depth * k / groups) for k in range(groups + 1)]
-        steps = [self._levels(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+        steps = [self._levels(low, high) for low, high in pairwise(bounds)]
         if self._threads == 1:
             steps.append(self._leaves)
         else:  # the last levels and the leaves on one thread
@@ -251,14 +230,18 @@ class Learner:
             steps.append(lambda block: (last(block), self._leaves(block))[0])
         self._stages = Stages(steps, self._new_block, self._threads)
 
-    def begin_recount(self) -> None:
-        """Freeze the tree; the rows met from here on are only counted."""
+    def begin_recount(
+        self, thresholds: np.ndarray | None = None, deviations: np.ndarray | None = None
+    ) -> None:
+        """The rows met from here on are only counted, down the tree frozen as it is (or as given)."""
         self.finish()
         self.rows_met = 0
         self._current, self._previous = self._empty(), self._empty()
-        self._next_window = None
-        thresholds, _ = self.tree.frozen()
-        deviations = np.sqrt(self.tree.variances)
+        self._counting = False
+        if thresholds is None:
+            thresholds, _ = self.tree.frozen()
+        if deviations is None:
+            deviations = np.sqrt(self.tree.variances)
 
         def descend(block: Block) -> None:
             n = block.rows
@@ -344,7 +327,7 @@ class Learner:
         kernel.standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
         self._stages.send(block)
         self.rows_met += n
-        if self._next_window is not None and self._counting and self.rows_met >= self._next_window:
+        if self._counting and self.rows_met >= self._next_window:
             self._stages.drain()
             self._previous, self._current = self._current, self._empty()
             self._next_window *= 2
@@ -401,7 +384,7 @@ class ShuffleBuffer:
         """What waits, and a last partial block that came in, in blocks of `rows` rows."""
         if self._rng is None:
             oldest = int(self._slots[0]) if len(self._slots) else 0
-            yield from in_blocks([self._buffer[oldest:], self._buffer[:oldest], tail], rows)
+            yield from RowStream([self._buffer[oldest:], self._buffer[:oldest], tail]).blocks(rows)
             return
         n = len(self._buffer)
         order = self._rng.permutation(n + len(tail))

@@ -68,9 +68,7 @@ class _Splits:
     counts: np.ndarray  # of all nodes, (n,)
     squares: np.ndarray  # sums of squares of all nodes, (n,)
     gains: np.ndarray
-    charged: (
-        np.ndarray
-    )  # gains of sums of squares about the learned means: the paper's, may be negative
+    charged: np.ndarray  # gains of sums of squares about the learned means: the paper's, may be negative
     depths: np.ndarray
     excess: np.ndarray
     min_rows: int
@@ -171,17 +169,23 @@ def cut(
     min_rows = max(1, min_size)
     left = _clusters_after(merge_order, counts, min_rows)
     steps = int(np.argmax(left <= k)) if (left <= k).any() else splits
-    removed = np.zeros(splits + 1, dtype=bool)
-    removed[merge_order[:steps]] = True
+    closed = np.zeros(2 * splits + 2, dtype=bool)  # by node number: no split stands here
+    closed[splits + 1 :] = True
+    closed[merge_order[:steps]] = True
+    enough = np.concatenate([[False], counts >= min_rows])
+    for level in range(level_of(splits + 1) - 1, -1, -1):  # a split that divides off too few stands for none
+        here = np.arange(1 << level, 2 << level)
+        void = closed[2 * here] & closed[2 * here + 1] & ~(enough[2 * here] & enough[2 * here + 1])
+        closed[here] |= void
     terminals = []  # from left to right
     stack = [1]
     while stack:
         node = stack.pop()
-        if node > splits or removed[node]:
+        if closed[node]:
             terminals.append(node)
         else:
             stack += [2 * node + 1, 2 * node]
-    in_use = np.array([counts[t - 1] >= min_rows for t in terminals])
+    in_use = enough[terminals]
     if not in_use.any():
         in_use[:] = True
     number = np.cumsum(in_use)
@@ -195,6 +199,44 @@ def cut(
         label = number[place] + (1 if not in_use[place] and node % 2 == 0 else 0)
         cluster_of_leaf[first : first + (1 << below)] = label
     return np.array(terminals, dtype=np.int64)[in_use], cluster_of_leaf
+
+
+def largest(merge_order: np.ndarray, counts: np.ndarray, min_size: int = 1) -> int:
+    """The largest number of clusters that a cut can give."""
+    return int(_clusters_after(merge_order, counts, max(1, min_size))[0])
+
+
+def labels_of_nodes(cluster_of_leaf: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the way down may end: at the highest nodes below which all leaves are of one cluster.
+
+    Returns
+    -------
+    label : (n,) int32, the cluster of such a node (and of all below it), 0 where leaves differ
+    stop : (n,) bool, label > 0
+    """
+    leaves = len(cluster_of_leaf)
+    label = np.zeros(2 * leaves - 1, dtype=np.int32)
+    label[leaves - 1 :] = cluster_of_leaf
+    for level in range(level_of(leaves) - 1, -1, -1):
+        here = np.arange((1 << level) - 1, (2 << level) - 1)
+        left, right = label[2 * here + 1], label[2 * here + 2]
+        label[here] = np.where(left == right, left, 0)
+    return label, label > 0
+
+
+def cluster_nodes(cluster_of_leaf: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The tree node of each cluster 1..K, (K,) int64: of the nodes that cover it, the one with most rows.
+
+    A cluster covers more than one when a node too small to be a cluster goes with it.
+    """
+    label, stop = labels_of_nodes(cluster_of_leaf)
+    above = np.concatenate([[False], np.repeat(stop[: len(stop) // 2], 2)])
+    nodes = np.zeros(int(cluster_of_leaf.max()), dtype=np.int64)
+    for i in np.flatnonzero(stop & ~above):
+        k = label[i] - 1
+        if nodes[k] == 0 or counts[i] > counts[nodes[k] - 1]:
+            nodes[k] = i + 1
+    return nodes
 
 
 def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -317,9 +359,7 @@ def _clusters_after(order: np.ndarray, counts: np.ndarray, min_rows: int) -> np.
     in_use = counts >= min_rows
     left, right = _children(in_use.astype(np.int64))
     change = in_use[: len(order)] - left - right
-    after = np.concatenate([[0], np.cumsum(change[order - 1])]) + int(
-        np.count_nonzero(in_use[len(order) :])
-    )
+    after = np.concatenate([[0], np.cumsum(change[order - 1])]) + int(np.count_nonzero(in_use[len(order) :]))
     after = np.maximum.accumulate(after[::-1])[::-1]
     return np.maximum(after, 1)
 

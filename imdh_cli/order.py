@@ -1,0 +1,111 @@
+"""Pieces of the input -> rows in a well mixed order, and rows in the portions that are asked for.
+
+Stochastic gradients assume rows in random order; people's files are sorted. A piece (a row group, a byte
+range) can be read alone but only from front to back. So many pieces are open at once and a random one of
+them gives the next few rows: what reaches the shuffle buffer comes from all over the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+OPEN_BYTES = 192 << 20  # what pieces that are open at once may hold, by the estimate below
+MOST_OPEN = 64
+BATCH_ROWS = 65536  # decoded at a time, at most
+PAGE_BYTES = 1 << 20  # a column's page, read and unpacked, of a row group that is large enough
+
+
+class RowStream:
+    """Matrices of any length -> the same rows in the portions asked for."""
+
+    def __init__(self, matrices: Iterable[np.ndarray]) -> None:
+        self._matrices = iter(matrices)
+        self._rest: np.ndarray | None = None
+
+    def _next(self) -> np.ndarray | None:
+        if self._rest is not None and len(self._rest):
+            X, self._rest = self._rest, None
+            return X
+        for X in self._matrices:
+            if len(X):
+                return X
+        return None
+
+    def fill(self, out: np.ndarray) -> int:
+        """Copy the next rows into `out`; how many there were."""
+        have = 0
+        while have < len(out) and (X := self._next()) is not None:
+            n = min(len(X), len(out) - have)
+            out[have : have + n] = X[:n]
+            self._rest = X[n:]
+            have += n
+        return have
+
+    def take(self, rows: int) -> np.ndarray | None:
+        """The next `rows` rows, fewer at the end, None after it; a view where that is possible."""
+        X = self._next()
+        if X is None:
+            return None
+        if len(X) >= rows:
+            self._rest = X[rows:]
+            return X[:rows]
+        parts, have = [X], len(X)
+        while have < rows and (X := self._next()) is not None:
+            part = X[: rows - have]
+            self._rest = X[len(part) :]
+            parts.append(part)
+            have += len(part)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """All that is left, `rows` rows at a time; only the last block is shorter."""
+        while (X := self.take(rows)) is not None:
+            yield X
+
+
+def open_at_once(piece_rows: int | None, d: int) -> int:
+    """How many pieces of about that many rows and d features may be open within OPEN_BYTES."""
+    rows = BATCH_ROWS if piece_rows is None else piece_rows
+    decoded = min(rows, BATCH_ROWS) * d * 8
+    pages = 2 * d * min(rows * 8, PAGE_BYTES)
+    return int(np.clip(OPEN_BYTES // max(1, decoded + pages), 4, MOST_OPEN))
+
+
+def interleave(
+    pieces: Sequence[tuple[int, Callable[[], Iterable[np.ndarray]]]],
+    rng: np.random.Generator,
+    *,
+    at_once: int,
+    run_rows: int,
+) -> Iterator[np.ndarray]:
+    """Rows of all pieces, `run_rows` at a time from a random open piece.
+
+    pieces : (weight, matrices) each. They are opened in random order, and drawn in proportion to their
+    weight so that all that are open end at about the same time. How the matrices of a piece are cut
+    does not matter.
+    """
+    waiting = [pieces[i] for i in rng.permutation(len(pieces))][::-1]
+    streams: list[RowStream] = []
+    weights: list[int] = []
+    bounds = np.empty(0)
+    draws = np.empty(0)
+    at = 0
+    while waiting or streams:
+        while waiting and len(streams) < at_once:
+            weight, matrices = waiting.pop()
+            streams.append(RowStream(matrices()))
+            weights.append(max(1, weight))
+            bounds = np.cumsum(weights) / sum(weights)
+        if at == len(draws):
+            draws, at = rng.random(1024), 0
+        k = min(int(np.searchsorted(bounds, draws[at], side="right")), len(streams) - 1)
+        at += 1
+        X = streams[k].take(run_rows)
+        if X is not None:
+            yield X
+            continue
+        del streams[k], weights[k]
+        if weights:
+            bounds = np.cumsum(weights) / sum(weights)
