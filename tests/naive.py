@@ -21,10 +21,16 @@ Readings of what the equations leave open:
     * The smoothed histogram puts each bin's rows at its middle; f(0) is at the cut itself, the
       greatest values on the left and the right are sought at the middles of the bins.
     * n_j is the number of rows of the node, also where clipped rows are missing from its histogram.
+    * A split that divides off fewer than min_size rows (at least one) makes no two clusters: it is
+      never significant, it goes as soon as its children are terminal, and K clusters are the first
+      state with K terminals in use once such splits have gone. S counts kept splits that do divide.
     * Equal keys are removed in order of the node's number, smallest first.
+    * The weight says what the curve adds up: the credit of the valleys, and then at most S + 1
+      clusters, or the gains of "ss", and then as many as the elbow says.
     * An elbow whose curve is flat (no credit below Kmax) casts no vote. Without any vote for two or
       more clusters the number is S + 1.
-    * An elbow's tie goes to the smaller K. The paper's Kmax are cut at the leaves in use.
+    * An elbow's tie goes to the smaller K. Kmax is never more than the leaves in use or the clusters
+      allowed.
     * A terminal node out of use takes the label of the nearest one in its sibling's subtree: the
       leftmost in use if the sibling is on the right, the rightmost if on the left; if the
       sibling's subtree has none in use, the same question is asked of the parent.
@@ -193,9 +199,7 @@ def is_clipped(z: Array, rule: Rule) -> bool:
 class Tree:
     """The tree while it learns: `pass_over` once for each pass, in the order the rows are met."""
 
-    def __init__(
-        self, depth: int, V: Array, rule: Rule | None = None, window_rows: int = WINDOW_ROWS
-    ):
+    def __init__(self, depth: int, V: Array, rule: Rule | None = None, window_rows: int = WINDOW_ROWS):
         d = V.shape[1]
         self.depth, self.d, self.rule, self.window_rows = depth, d, rule or Rule(), window_rows
         first_leaf = 2**depth
@@ -330,9 +334,7 @@ def recount(frozen: Frozen, Z: Array, pivots: Array, rule: Rule | None = None) -
                 histograms[i - 1, bin_of(distance / frozen.s[i - 1])] += 1
     d = Z.shape[1]
     means = np.array([Z[rows].mean(axis=0) if rows else np.zeros(d) for rows in members])
-    ss = np.array(
-        [((Z[rows] - mean) ** 2).sum(axis=0) for rows, mean in zip(members, means, strict=True)]
-    )
+    ss = np.array([((Z[rows] - mean) ** 2).sum(axis=0) for rows, mean in zip(members, means, strict=True)])
     counts = np.array([len(rows) for rows in members], np.int64)
     return Summary(counts, means, ss.reshape(n, d), pivots, histograms)
 
@@ -411,7 +413,8 @@ class Valleys:
     excess: Array  # E_j / sqrt(n_j)
     significant: Array  # bool
     kept: Array  # bool: significant itself or below
-    credit: Array  # t_j
+    cost: Array  # what removing it adds to the curve: t_j, or the gain of weight "ss"
+    divides: Array  # bool: both children have rows enough for a cluster
 
 
 def node_ss(summary: Summary, weight: str) -> Array:
@@ -422,26 +425,39 @@ def node_ss(summary: Summary, weight: str) -> Array:
     return total
 
 
-def valleys(summary: Summary, *, threshold: float = 1.5, weight: str = "valley") -> Valleys:
+def valleys(
+    summary: Summary, *, threshold: float = 1.5, weight: str = "valley", min_size: int = 1
+) -> Valleys:
     m = len(summary.histograms)
     SS, exact = node_ss(summary, weight), node_ss(summary, "valley")
-    zero, no = np.zeros(m), np.zeros(m, bool)
-    out = Valleys(zero, zero.copy(), zero.copy(), no, no.copy(), zero.copy())
+    out = Valleys(
+        gain=np.zeros(m),
+        depth=np.zeros(m),
+        excess=np.zeros(m),
+        significant=np.zeros(m, bool),
+        kept=np.zeros(m, bool),
+        cost=np.zeros(m),
+        divides=np.zeros(m, bool),
+    )
     for j in range(m, 0, -1):
         n, histogram = int(summary.counts[j - 1]), summary.histograms[j - 1]
         left, right = 2 * j - 1, 2 * j  # rows of the children 2j and 2j + 1
+        out.divides[j - 1] = min(summary.counts[left], summary.counts[right]) >= max(1, min_size)
         gain = SS[j - 1] - SS[left] - SS[right]
         out.gain[j - 1] = gain if weight == "ss" else max(gain, 0.0)
         out.depth[j - 1] = valley_depth(histogram, n)
         E = excess_mass(histogram)
         out.excess[j - 1] = E / math.sqrt(n) if n else 0.0
-        out.significant[j - 1] = n >= 4 and E > threshold * math.sqrt(n) and out.depth[j - 1] > 0
+        clear = n >= 4 and E > threshold * math.sqrt(n) and out.depth[j - 1] > 0
+        out.significant[j - 1] = clear and out.divides[j - 1]
         below = [c for c in (2 * j, 2 * j + 1) if c <= m]
         out.kept[j - 1] = out.significant[j - 1] or any(out.kept[c - 1] for c in below)
-        if out.significant[j - 1]:
+        if weight == "ss":
+            out.cost[j - 1] = gain
+        elif out.significant[j - 1]:
             rest = exact[left] + exact[right]
             ratio = min(exact[j - 1] / rest, 1e6) if rest > 0 else 1e6
-            out.credit[j - 1] = out.depth[j - 1] * n * math.log(ratio)
+            out.cost[j - 1] = out.depth[j - 1] * n * math.log(ratio)
     return out
 
 
@@ -451,8 +467,10 @@ def removal_order(valley: Valleys, weight: str = "valley") -> list[int]:
 
     def key(j: int) -> tuple[float, ...]:
         G, delta = valley.gain[j - 1], valley.depth[j - 1]
+        if not valley.divides[j - 1]:
+            return (-1, G if weight == "ss" else G * (0.001 + delta), j)
         if weight == "ss":
-            return (G, j)
+            return (0, G, j)
         plain = G * (0.001 + delta)
         if not valley.kept[j - 1]:
             return (0, plain, 0.0, j)
@@ -463,9 +481,7 @@ def removal_order(valley: Valleys, weight: str = "valley") -> list[int]:
     while len(order) < m:
         terminal = {*removed, *range(m + 1, 2 * m + 2)}
         ready = [
-            j
-            for j in range(1, m + 1)
-            if j not in removed and 2 * j in terminal and 2 * j + 1 in terminal
+            j for j in range(1, m + 1) if j not in removed and 2 * j in terminal and 2 * j + 1 in terminal
         ]
         j = min(ready, key=key)
         order.append(j)
@@ -489,20 +505,19 @@ def in_use(nodes: Sequence[int], counts: Array, min_size: int = 1) -> list[int]:
     return [i for i in nodes if counts[i - 1] >= max(1, min_size)]
 
 
-def removals_by_number(
-    order: Sequence[int], counts: Array, depth: int, min_size: int = 1
-) -> dict[int, int]:
-    """{K: fewest removals that leave exactly K terminals in use}."""
+def removals_by_number(order: Sequence[int], counts: Array, depth: int, min_size: int = 1) -> dict[int, int]:
+    """{K: fewest removals with K terminals in use}, from the state with most terminals in use on."""
+    numbers = [
+        max(1, len(in_use(terminals(order, removals, depth), counts, min_size)))
+        for removals in range(len(order) + 1)
+    ]
     first: dict[int, int] = {}
-    for removals in range(len(order) + 1):
-        K = len(in_use(terminals(order, removals, depth), counts, min_size))
-        first.setdefault(max(1, K), removals)
+    for removals in range(numbers.index(max(numbers)), len(order) + 1):
+        first.setdefault(numbers[removals], removals)
     return first
 
 
-def label_leaves(
-    removals: int, order: Sequence[int], counts: Array, depth: int, min_size: int = 1
-) -> Array:
+def label_leaves(removals: int, order: Sequence[int], counts: Array, depth: int, min_size: int = 1) -> Array:
     """(2^D,) labels 1..K of the leaves, left to right, after so many removals."""
     nodes = terminals(order, removals, depth)
     used = in_use(nodes, counts, min_size)
@@ -564,19 +579,19 @@ def weighted_votes(Q: Sequence[float]) -> list[int]:
     return votes
 
 
-def paper_votes(total: Sequence[float]) -> list[int]:
-    """total[K - 1]: sum of squares of K clusters. A vote for each of 30 values of Kmax; never 1."""
-    L = len(total)
+def paper_votes(Q: Sequence[float]) -> list[int]:
+    """Q[K - 1] = Q(K). A vote for each of 30 values of Kmax; never 1."""
+    L = len(Q)
     votes = []
     for Kmax in (min(math.ceil(x), L) for x in np.linspace(10, L, 30)):
         if Kmax < 2:
             continue
-        least, greatest = min(total[:Kmax]), max(total[:Kmax])
+        least, greatest = min(Q[:Kmax]), max(Q[:Kmax])
         if greatest <= least:
             continue
         values = []
         for K in range(2, Kmax + 1):
-            y = (total[K - 1] - least) / (greatest - least)
+            y = (Q[K - 1] - least) / (greatest - least)
             values.append(angles((K - 1) / (Kmax - 1), y))
         votes.append(2 + values.index(min(values)))
     return votes
@@ -617,30 +632,29 @@ def prune(
     """From summaries to clusters."""
     m = len(summary.histograms)
     depth = int(math.log2(m + 1))
-    valley = valleys(summary, threshold=threshold, weight=weight)
+    valley = valleys(summary, threshold=threshold, weight=weight, min_size=min_size)
     order = removal_order(valley, weight)
-    leaves = range(2**depth, 2 ** (depth + 1))
-    L = max(1, len(in_use(leaves, summary.counts, min_size)))
-    SS = node_ss(summary, weight)
     removals = removals_by_number(order, summary.counts, depth, min_size)
+    L, SS = max(removals), node_ss(summary, "valley")
     total: list[float] = []
     Q: list[float] = []
     for K in range(1, L + 1):
         total.append(sum(SS[i - 1] for i in terminals(order, removals[K], depth)))
-        Q.append(sum(valley.credit[j - 1] for j in order[: removals[K]]))
-    S, V = int(valley.kept.sum()), int(valley.significant.sum())
-    votes = paper_votes(total) if elbow == "paper" else weighted_votes(Q)
+        Q.append(sum(valley.cost[j - 1] for j in order[: removals[K]]))
+    S, V = int((valley.kept & valley.divides).sum()), int(valley.significant.sum())
     most = min(L, max_clusters or L)
-    if clusters == "auto" and elbow == "paper":
-        K = most_frequent(votes) or 1
+    votes: list[int] = []
+    if clusters == "auto" and weight == "valley" and S == 0:
+        K = 1
     elif clusters == "auto":
-        K = min(most_frequent(votes) or S + 1, S + 1) if S else 1
+        votes = paper_votes(Q[:most]) if elbow == "paper" else weighted_votes(Q[:most])
+        K = min(most_frequent(votes) or max(S + 1, 2), most)
+        if weight == "valley":
+            K = min(K, S + 1)
     elif clusters == "valleys":
-        K = S + 1
+        K = min(S + 1, most)
     else:
         K = int(clusters)
-    if clusters in ("auto", "valleys"):
-        K = min(K, most)
     choice = Choice(
         K=K,
         clarity="given",
@@ -655,10 +669,11 @@ def prune(
         Q=np.array(Q),
         votes=votes,
     )
-    if clusters == "auto" and elbow == "weighted" and threshold == 1.5:
+    if clusters == "auto" and threshold == 1.5:
         stricter = prune(
             summary,
             weight=weight,
+            elbow=elbow,
             min_size=min_size,
             max_clusters=max_clusters,
             threshold=2.0,
@@ -674,5 +689,5 @@ def _judged(choice: Choice, K2: int) -> Choice:
         return replace(choice, clarity="none")
     if K == S + 1 == V + 1 == K2:
         return replace(choice, clarity="clear")
-    others = {min(S + 1, choice.largest), min(V + 1, choice.largest), K2} - {K}
+    others = {S + 1, V + 1, K2} - {K}
     return replace(choice, clarity="close", alternatives=tuple(sorted(others)))

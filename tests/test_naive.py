@@ -68,8 +68,7 @@ def test_one_row_moves_the_split_by_the_rule(step):
     h = s * 11**-0.2
     down_b = slope(lambda x: objective(v, x, [c], h, s, naive.Rule(C=0)), 0.4)
     down_v = [
-        slope(lambda x, e=e: objective(v + x * e, 0.4, [c], h, s, naive.Rule(C=0)), 0.0)
-        for e in np.eye(3)
+        slope(lambda x, e=e: objective(v + x * e, 0.4, [c], h, s, naive.Rule(C=0)), 0.0) for e in np.eye(3)
     ]
     unit_b, unit_v = (1, 1) if step == "paper" else (s**3, math.sqrt(rho2))
     pen = 20 * max(0.4 - 0.5 * s, 0)
@@ -232,7 +231,8 @@ def test_splits_go_bottom_up_and_least_gain_first():
         excess=np.zeros(7),
         significant=np.zeros(7, bool),
         kept=np.zeros(7, bool),
-        credit=np.zeros(7),
+        cost=np.zeros(7),
+        divides=np.ones(7, bool),
     )
     assert naive.removal_order(valley) == [6, 5, 4, 2, 7, 3, 1]
 
@@ -244,7 +244,8 @@ def test_kept_splits_go_last_whatever_they_gain():
         excess=np.zeros(3),
         significant=np.array([False, True, False]),
         kept=np.array([True, True, False]),
-        credit=np.zeros(3),
+        cost=np.zeros(3),
+        divides=np.ones(3, bool),
     )
     assert naive.removal_order(valley) == [3, 2, 1]
 
@@ -254,6 +255,13 @@ def test_empty_leaves_take_the_label_next_to_them():
     order = [2, 3, 1]
     assert naive.label_leaves(0, order, counts, 2).tolist() == [1, 1, 2, 2]
     assert naive.removals_by_number(order, counts, 2) == {2: 0, 1: 3}
+
+
+def test_leaves_too_small_join_before_clusters_are_counted():
+    counts = np.array([9, 4, 5, 2, 2, 1, 4])  # leaves: 2, 2, 1, 4
+    order = [2, 3, 1]
+    assert naive.removals_by_number(order, counts, 2, min_size=3) == {2: 1, 1: 3}
+    assert naive.label_leaves(1, order, counts, 2, min_size=3).tolist() == [1, 1, 2, 2]
 
 
 def test_weighted_elbow_stands_where_the_curve_bends():
