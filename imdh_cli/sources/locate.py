@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from imdh_cli.errors import DataError, UsageError
-from imdh_cli.sources.base import nearest
+from imdh_cli.sources.base import listed, nearest
 
 TEXT = (".csv", ".tsv", ".tab")
 TABLES = (*TEXT, ".parquet", ".pq", ".parq", ".arrow", ".arrows", ".feather", ".ipc")
@@ -97,7 +97,7 @@ def natural_key(path: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
 
 
 def hive_keys(steps: Iterable[str]) -> tuple[tuple[str, str | None], ...]:
-    """`key=value` steps of a path below the folder that was named."""
+    """The `key=value` folders of a path, whether it was typed, matched or found in a folder."""
     keys = []
     for step in steps:
         key, equals, value = step.partition("=")
@@ -131,9 +131,7 @@ def _scheme(location: str) -> str | None:
 def _file_uri(uri: str) -> str:
     parts = urlsplit(uri.replace("?", "%3F").replace("#", "%23"))
     if parts.netloc not in ("", "localhost"):
-        raise UsageError(
-            f"{uri}: a file URI names a file on this machine", "write file:///path/file"
-        )
+        raise UsageError(f"{uri}: a file URI names a file on this machine", "write file:///path/file")
     return unquote(parts.path)
 
 
@@ -148,11 +146,7 @@ def _local(path: str, format: str | None, found: Located) -> None:
     if stat.S_ISDIR(mode):
         _folder(path, format, found)
     else:
-        found.files.append(_single(path, mode))
-
-
-def _single(path: str, mode: int) -> Location:
-    return Location(path, path=path, stream=not stat.S_ISREG(mode))
+        found.files.append(_file(path))
 
 
 def _folder(folder: str, format: str | None, found: Located) -> None:
@@ -160,8 +154,7 @@ def _folder(folder: str, format: str | None, found: Located) -> None:
         inside = sorted(_walk(folder, "", set()), key=natural_key)
     except OSError as error:
         raise _unreadable(error.filename or folder, error) from error
-    paths = [(os.path.join(folder, *inner.split("/")), inner.split("/")[:-1]) for inner in inside]
-    _take(paths, folder, format, found)
+    _take([os.path.join(folder, *inner.split("/")) for inner in inside], folder, format, found)
 
 
 def _walk(folder: str, inner: str, seen: set[str]) -> Iterator[str]:
@@ -180,63 +173,44 @@ def _walk(folder: str, inner: str, seen: set[str]) -> Iterator[str]:
 
 
 def _glob(pattern: str, format: str | None, found: Located) -> None:
+    """What a quoted pattern matches: the files or, where there are none, the folders."""
     if not glob.has_magic(pattern):
         raise _missing(pattern)
     matches = [m for m in glob.glob(pattern, recursive=True) if not hidden(os.path.basename(m))]
-    if not matches:
-        raise DataError(f"{pattern}: no file matches", "check the folder and the pattern")
     matches.sort(key=natural_key)
     files = [m for m in matches if not os.path.isdir(m)]
-    named = [m for m in files if is_table(os.path.basename(m), format)]
-    if files:
-        # `*.dat` says what it means; `*` also picks up what merely lies about.
-        paths = [(m, m.split("/")[_fixed(pattern) : -1]) for m in files]
-        if named:
-            _take(paths, pattern, format, found)
-        else:
-            found.files += [
-                Location(m, path=m, stream=_is_stream(m), keys=hive_keys(steps))
-                for m, steps in paths
-            ]
-        return
-    for folder in matches:
-        steps = folder.split("/")[_fixed(pattern) :]
-        below = Located()
-        _folder(folder, format, below)
-        found.notes += below.notes
-        found.files += [
-            Location(f.name, f.path, stream=f.stream, keys=(*hive_keys(steps), *f.keys))
-            for f in below.files
-        ]
+    if not matches:
+        raise DataError(f"{pattern}: no file matches", "check the folder and the pattern")
+    if not files:
+        for folder in matches:
+            _folder(folder, format, found)
+    elif any(is_table(os.path.basename(m), format) for m in files):
+        _take(files, pattern, format, found)  # `*` also picks up what merely lies about
+    else:
+        found.files += [_file(m) for m in files]  # `*.dat` says what it means
 
 
-def _fixed(pattern: str) -> int:
-    """How many leading steps of a pattern are no pattern; `key=value` steps after them are keys."""
-    steps = pattern.split("/")
-    return next(i for i, step in enumerate(steps) if glob.has_magic(step) or "=" in step)
-
-
-def _take(
-    paths: list[tuple[str, list[str]]], where: str, format: str | None, found: Located
-) -> None:
-    """The tables among the files of a folder; the strangers go into a note."""
+def _take(paths: list[str], where: str, format: str | None, found: Located) -> None:
+    """The tables among many files; the strangers go into a note."""
     tables, strangers = [], []
-    for path, steps in paths:
+    for path in paths:
         if is_table(os.path.basename(path), format) or _has_magic(path):
-            tables.append(Location(path, path=path, stream=_is_stream(path), keys=hive_keys(steps)))
+            tables.append(_file(path))
         else:
             strangers.append(os.path.basename(path))
     if not tables:
-        held = f": it holds {_listed(strangers)}" if strangers else ""
+        held = f": it holds {listed(strangers)}" if strangers else ""
         raise DataError(
             f"{where}: no tables here{held}",
             "name the files themselves, or a quoted pattern such as 'folder/*.txt'",
         )
     if strangers:
-        found.notes.append(
-            f"{where}: left out {_listed(strangers)}: not a table by name or content"
-        )
+        found.notes.append(f"{where}: left out {listed(strangers)}: no table by name or content")
     found.files += tables
+
+
+def _file(path: str) -> Location:
+    return Location(path, path=path, stream=_is_stream(path), keys=hive_keys(path.split("/")[:-1]))
 
 
 def _has_magic(path: str) -> bool:
@@ -255,11 +229,6 @@ def _is_stream(path: str) -> bool:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
         return False  # a dangling link: opening it says so by name
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
 def _missing(path: str) -> DataError:
