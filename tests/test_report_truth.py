@@ -28,9 +28,7 @@ def test_measures_agree_with_scikit_learn(seed):
     found = agreement(labels, classes)
     expected = {
         "nmi_arithmetic": metrics.normalized_mutual_info_score(classes, labels),
-        "nmi_geometric": metrics.normalized_mutual_info_score(
-            classes, labels, average_method="geometric"
-        ),
+        "nmi_geometric": metrics.normalized_mutual_info_score(classes, labels, average_method="geometric"),
         "ari": metrics.adjusted_rand_score(classes, labels),
         "homogeneity": metrics.homogeneity_score(classes, labels),
         "completeness": metrics.completeness_score(classes, labels),

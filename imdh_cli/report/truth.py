@@ -8,7 +8,7 @@ Rosenberg and Hirschberg (2007, homogeneity and completeness).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,11 @@ class Agreement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        return vars(self) | {
+            "classes": list(self.classes),
+            "clusters": list(self.clusters),
+            "table": [list(row) for row in self.table],
+        }
 
 
 class Truth:

@@ -1,0 +1,127 @@
+"""A summary -> what to know before believing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from imdh_cli.report.figures import Caution, Summary
+from imdh_cli.report.words import count, listing, percent, printable
+
+GIANT = 0.9  # one cluster with more than this share of the rows
+TINY_ROWS, TINY_SHARE = 10, 0.001  # a cluster with fewer rows, or a smaller share
+LOUD = 0.05  # more than this share of the rows left out
+CLIPPED = 8.0  # a mean this many sds out: the model sees no farther than 10
+NAME = 40  # characters of a name
+
+
+def cautions(summary: Summary) -> tuple[Caution, ...]:
+    """The warnings, the most important first."""
+    return tuple(
+        Caution(code, message)
+        for found in (_rows, _missing_kinds, _statistics, _giant, _tiny, _outliers, _constant, _columns)
+        for code, message in found(summary)
+    )
+
+
+def _rows(s: Summary) -> Iterator[tuple[str, str]]:
+    r = s.rows
+    left_out = r.skipped + r.bad
+    if not left_out or not r.read:
+        return
+    why = []
+    if r.bad:
+        why.append(f"{count(r.bad)} could not be read")
+    for kind, counts in (("missing", s.missing), ("infinite", s.infinite)):
+        found = sorted(((n, c) for c, n in counts.items() if n), key=lambda pair: -pair[0])
+        if r.skipped and found:
+            cells = listing([f"{printable(c, NAME)} ({n:,})" for n, c in found], 4)
+            why.append(f"{kind} in {cells}")
+    share = left_out / r.read
+    loud = ": more than a twentieth" if share > LOUD else ""
+    yield (
+        "rows-left-out",
+        f"{left_out:,} of {count(r.read)} left out ({percent(share)}{loud})"
+        + (f"; {'; '.join(why)}" if why else "")
+        + ".",
+    )
+
+
+def _missing_kinds(s: Summary) -> Iterator[tuple[str, str]]:
+    found = [f"{printable(c, NAME)} ({n:,})" for c, n in s.unseen.items() if n]
+    if found:
+        yield "unseen-levels", f"Levels that the model does not know, counted as none: {listing(found)}."
+
+
+def _statistics(s: Summary) -> Iterator[tuple[str, str]]:
+    if s.statistics == "windowed" and s.rows.counted < s.rows.used:
+        yield (
+            "windowed",
+            f"All figures are of the last {count(s.rows.counted)} of {s.rows.used:,}; "
+            "imdh prune MODEL DATA counts all of them.",
+        )
+
+
+def _giant(s: Summary) -> Iterator[tuple[str, str]]:
+    largest = max(s.clusters, key=lambda c: c.rows)
+    if len(s.clusters) > 1 and largest.share > GIANT:
+        yield (
+            "giant",
+            f"Cluster {largest.label} holds {percent(largest.share)} of the rows: the others are "
+            "what stands apart from it.",
+        )
+
+
+def _tiny(s: Summary) -> Iterator[tuple[str, str]]:
+    tiny = [
+        c
+        for c in s.clusters
+        if len(s.clusters) > 1 and not c.withheld and (c.rows < TINY_ROWS or c.share < TINY_SHARE)
+    ]
+    if tiny:
+        named = listing([f"{c.label} ({count(c.rows)})" for c in tiny])
+        verb = "is" if len(tiny) == 1 else "are"
+        noun = "Cluster" if len(tiny) == 1 else "Clusters"
+        yield "tiny", f"{noun} {named} {verb} tiny; --min-size sets the least size of a cluster."
+    single = [c for c in tiny if c.rows == 1]
+    if single:
+        yield (
+            "single-row",
+            f"{count(len(single), 'cluster')} of one row: the mean shown is that row.",
+        )
+    withheld = [c for c in s.clusters if c.withheld and c.rows]
+    if withheld:
+        yield (
+            "withheld",
+            f"{count(len(withheld), 'cluster')} with fewer than {count(s.min_size)} "
+            f"({count(sum(c.rows for c in withheld))} together): only counted, not described.",
+        )
+    empty = [c for c in s.clusters if not c.rows]
+    if empty:
+        yield "empty", f"{count(len(empty), 'cluster')} of the model without any row counted."
+
+
+def _outliers(s: Summary) -> Iterator[tuple[str, str]]:
+    far = [
+        f"{c.label} ({printable(s.features[c.marks[0]].name, NAME)})"
+        for c in s.clusters
+        if c.z is not None and c.marks and abs(c.z[c.marks[0]]) > CLIPPED
+    ]
+    if far:
+        noun = "Cluster" if len(far) == 1 else "Clusters"
+        yield (
+            "outliers",
+            f"{noun} {listing(far)}: more than {CLIPPED:g} sd from the mean, and the model sees no "
+            "farther than 10: outliers, whose true means may lie farther out.",
+        )
+
+
+def _constant(s: Summary) -> Iterator[tuple[str, str]]:
+    constant = [printable(f.name, NAME) for f in s.features if not f.sd > 0.0]
+    if constant:
+        yield "constant", f"Constant, so they tell nothing: {listing(constant)}."
+
+
+def _columns(s: Summary) -> Iterator[tuple[str, str]]:
+    if s.left_out:
+        named = listing([f"{printable(c, NAME)} ({printable(why, NAME)})" for c, why in s.left_out])
+        yield "columns-left-out", f"{count(len(s.left_out), 'column')} left out: {named}."

@@ -1,0 +1,381 @@
+"""What a report knows: every figure that any of its forms shows, in the user's own units.
+
+The terminal, the page, the plots, JSON and CSV all read one `Summary`, so they cannot disagree.
+`summary.summarise` makes it; `Summary.to_dict` is the JSON report, which ``summary.schema.json``
+beside this file describes together with its version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from imdh_cli.errors import UsageError
+from imdh_cli.report.truth import Agreement
+from imdh_cli.report.words import count, listing
+
+SCHEMA = "imdh-report"
+SCHEMA_VERSION = 1
+BIN_EDGES = np.linspace(-4.0, 4.0, 129)  # of every histogram, in projected sds from the cut
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of the feature matrix, over all rows counted."""
+
+    name: str
+    share: bool  # a one-hot level: its mean is a share
+    mean: float
+    sd: float
+    explained: float | None  # share of its variance that lies between clusters; None: constant
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """One cluster. Arrays have one entry per feature; None where they are withheld or undefined."""
+
+    label: int  # 1..K, left to right in the tree
+    node: int  # the paper's number
+    rows: int
+    share: float
+    withheld: bool  # fewer rows than the least size asked for: only counted
+    mean: np.ndarray | None = None
+    sd: np.ndarray | None = None
+    z: np.ndarray | None = None
+    spread: float | None = None  # root mean square over features of its sd in sds of all rows
+    marks: tuple[int, ...] = ()  # feature numbers, farthest from the mean of all rows first
+    nearest: int | None = None  # label of the cluster with the nearest mean
+    distance: float | None = None  # to it, in sds of all rows (Euclidean)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What lies on one side of a cut."""
+
+    node: int
+    rows: int
+    first: int  # labels of the clusters there
+    last: int
+
+    @property
+    def n_clusters(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One split node: a hyperplane, the rows that meet it and their density across it."""
+
+    node: int
+    rows: int
+    share: float  # of all rows
+    left: Side
+    right: Side
+    from_k: int | None  # the smallest number of clusters that needs this split; None: below them
+    depth: float  # of the valley, 0..1
+    excess: float  # excess mass over sqrt(rows); chance stays below 1.5
+    significant: bool
+    gain: float  # within-cluster sum of squares it takes away, as a share of the whole
+    loadings: np.ndarray  # (d,) unit vector in sds of all rows
+    coefficients: np.ndarray  # (d,) in user units: left where coefficients . x < cut
+    cut: float
+    sd: float  # of the projections, in sds of all rows
+    histogram: np.ndarray  # (128,) rows, bins of 1/16 projected sd on [-4, 4] about the cut
+    density: np.ndarray  # (128,) the histogram smoothed, integrates to 1 per projected sd
+    left_mean: np.ndarray | None  # (d,) user units; None: withheld
+    right_mean: np.ndarray | None
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(d,) share of the direction that each feature carries: squared loadings."""
+        return self.loadings**2
+
+    def carriers(self, limit: int = 3, enough: float = 0.9) -> list[int]:
+        """The features that carry the direction: the fewest with `enough` of it, at most `limit`."""
+        order = np.argsort(-self.weights, kind="stable")[:limit]
+        reached = np.cumsum(self.weights[order])
+        return [int(j) for j in order[: int(np.searchsorted(reached, enough)) + 1]]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another number of clusters with something to say for it."""
+
+    clusters: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """How many clusters, and how sure."""
+
+    clusters: int
+    requested: int | str
+    clarity: str  # clear, close, none, given
+    natural: int  # what the program chooses by itself
+    natural_clarity: str
+    alternatives: tuple[Alternative, ...]
+    largest: int  # leaves in use
+    credit: np.ndarray  # (largest,) separation given up by stopping at K = 1..largest
+    total_ss: np.ndarray  # (largest,) within-cluster sum of squares at K, in z
+    votes: np.ndarray  # (largest,) of the elbow rule
+
+    @property
+    def runner_up(self) -> int | None:
+        """The number to look at next: the program's own, or the alternative with most votes."""
+        if self.clarity == "given" and self.natural != self.clusters:
+            return self.natural
+        return self.alternatives[0].clusters if self.alternatives else None
+
+    @property
+    def given_up(self) -> np.ndarray:
+        """(largest,) the credit as a share of what one cluster would give up, 1 at K = 1."""
+        top = self.credit[0]
+        return self.credit / top if top > 0.0 else np.zeros(len(self.credit))
+
+    @property
+    def unexplained(self) -> np.ndarray:
+        """(largest,) the sum of squares as a share of that of one cluster."""
+        top = self.total_ss[0]
+        return self.total_ss / top if top > 0.0 else np.zeros(len(self.total_ss))
+
+    @property
+    def headline(self) -> str:
+        """In a few words."""
+        return {
+            "clear": f"{count(self.clusters, 'cluster')}, a clear choice",
+            "close": f"{count(self.clusters, 'cluster')}, a close choice",
+            "none": "no clear number of clusters",
+        }.get(self.clarity, f"{count(self.clusters, 'cluster')}, as asked for")
+
+    @property
+    def sentence(self) -> str:
+        """In words, with the reasons."""
+        others = listing([f"{a.clusters} ({a.reason})" for a in self.alternatives])
+        if self.clarity == "clear":
+            return (
+                "Every valley deeper than chance is a boundary between two of these clusters, and "
+                "a stricter test finds the same number."
+            )
+        if self.clarity == "close":
+            return f"Other numbers are as defensible: {others or 'a stricter test finds one'}."
+        if self.clarity == "none":
+            return (
+                "No cut runs through a valley deeper than chance makes one, so all rows are one "
+                "cluster. Any larger number would be a partition, not a finding."
+            )
+        own = {
+            "clear": f"would choose {self.natural}, a clear choice",
+            "close": f"would choose {self.natural}, a close choice",
+        }.get(self.natural_clarity, "finds no clear number of clusters")
+        if self.natural == self.clusters and self.natural_clarity != "none":
+            return "The number was given; it is also what the program chooses by itself."
+        return f"The number was given; by itself the program {own}."
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What became of the rows."""
+
+    read: int
+    used: int
+    skipped: int
+    bad: int
+    counted: int  # rows that all figures of the report are of
+
+
+@dataclass(frozen=True)
+class Caution:
+    """Something to know before believing the rest."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Every figure of the report."""
+
+    name: str  # of the model file, "" when unknown
+    version: str  # of the program that fitted
+    inputs: tuple[str, ...]
+    rows: Rows
+    missing: dict[str, int]
+    infinite: dict[str, int]
+    unseen: dict[str, int]
+    left_out: tuple[tuple[str, str], ...]  # column, reason
+    statistics: str
+    passes: int | None
+    preset: str
+    parameters: dict[str, Any]
+    versions: dict[str, str]
+    notes: tuple[str, ...]
+    tree_depth: int
+    min_size: int
+    features: tuple[Feature, ...]
+    explained: float | None  # share of all variance that lies between the clusters
+    choice: Choice
+    clusters: tuple[Cluster, ...]
+    splits: dict[int, Split]  # those down to the clusters, by node
+    warnings: tuple[Caution, ...]
+    truth: Agreement | None = None
+    _split_of: Callable[[int], Split] | None = field(default=None, repr=False)
+
+    @property
+    def root(self) -> Side:
+        """The whole tree as a side of nothing; its node is the first that tells clusters apart."""
+        node = min(self.splits, default=self.clusters[0].node)
+        return Side(node, self.rows.counted, 1, len(self.clusters))
+
+    def split(self, node: int) -> Split:
+        """The figures of any split of the tree, below the clusters too.
+
+        Raises
+        ------
+        UsageError
+            No such node, a leaf, or one with fewer rows than the least size.
+        """
+        if node in self.splits:
+            return self.splits[node]
+        if self._split_of is None:
+            raise UsageError(f"node {node} is not part of this summary")
+        return self._split_of(node)
+
+    def with_truth(self, truth: Agreement) -> Summary:
+        """The same summary with its agreement with known classes."""
+        return replace(self, truth=truth)
+
+    def to_dict(self, nodes: Iterable[int] = ()) -> dict[str, Any]:
+        """The JSON report: plain finite values, described by summary.schema.json.
+
+        Parameters
+        ----------
+        nodes : split nodes below the clusters to describe as well
+        """
+        shown = dict(self.splits)
+        shown.update((node, self.split(node)) for node in nodes)
+        return {
+            "schema": SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "model": {
+                "name": self.name,
+                "imdh_version": self.version,
+                "versions": self.versions,
+                "depth": self.tree_depth,
+                "preset": self.preset,
+                "parameters": self.parameters,
+                "passes": self.passes,
+                "statistics": self.statistics,
+                "notes": list(self.notes),
+            },
+            "data": {
+                "inputs": list(self.inputs),
+                "rows": vars(self.rows).copy(),
+                "missing": self.missing,
+                "infinite": self.infinite,
+                "unseen": self.unseen,
+                "left_out_columns": [{"column": c, "reason": r} for c, r in self.left_out],
+                "features": [
+                    {
+                        "name": f.name,
+                        "kind": "share" if f.share else "number",
+                        "mean": f.mean,
+                        "sd": f.sd,
+                        "explained": f.explained,
+                    }
+                    for f in self.features
+                ],
+            },
+            "choice": _choice_dict(self.choice),
+            "min_size": self.min_size,
+            "explained": self.explained,
+            "clusters": [self._cluster_dict(c) for c in self.clusters],
+            "splits": [self._split_dict(shown[node]) for node in sorted(shown)],
+            "warnings": [vars(w).copy() for w in self.warnings],
+            "truth": self.truth.to_dict() if self.truth else None,
+        }
+
+    def _cluster_dict(self, c: Cluster) -> dict[str, Any]:
+        profile = []
+        if c.mean is not None and c.sd is not None and c.z is not None:
+            z: list[float | None] = [
+                float(value) if f.sd > 0.0 else None for value, f in zip(c.z, self.features, strict=True)
+            ]
+            profile = [
+                {"feature": f.name, "mean": float(m), "sd": float(s), "z": effect}
+                for f, m, s, effect in zip(self.features, c.mean, c.sd, z, strict=True)
+            ]
+        return {
+            "cluster": c.label,
+            "node": c.node,
+            "rows": c.rows,
+            "share": c.share,
+            "withheld": c.withheld,
+            "spread": c.spread,
+            "nearest": c.nearest,
+            "distance": c.distance,
+            "marks": [self.features[j].name for j in c.marks],
+            "profile": profile,
+        }
+
+    def _split_dict(self, s: Split) -> dict[str, Any]:
+        names = [f.name for f in self.features]
+        weights = s.weights
+        return {
+            "node": s.node,
+            "rows": s.rows,
+            "share": s.share,
+            "from_k": s.from_k,
+            "left": vars(s.left).copy(),
+            "right": vars(s.right).copy(),
+            "depth": s.depth,
+            "excess": s.excess,
+            "significant": s.significant,
+            "gain": s.gain,
+            "cut": s.cut,
+            "sd": s.sd,
+            "histogram": s.histogram.tolist(),
+            "density": s.density.tolist(),
+            "direction": [
+                {
+                    "feature": name,
+                    "loading": float(s.loadings[j]),
+                    "weight": float(weights[j]),
+                    "coefficient": float(s.coefficients[j]),
+                    "left_mean": None if s.left_mean is None else float(s.left_mean[j]),
+                    "right_mean": None if s.right_mean is None else float(s.right_mean[j]),
+                }
+                for j, name in enumerate(names)
+            ],
+        }
+
+
+def _choice_dict(c: Choice) -> dict[str, Any]:
+    return {
+        "clusters": c.clusters,
+        "requested": c.requested,
+        "clarity": c.clarity,
+        "natural": c.natural,
+        "natural_clarity": c.natural_clarity,
+        "runner_up": c.runner_up,
+        "alternatives": [vars(a).copy() for a in c.alternatives],
+        "largest": c.largest,
+        "sentence": c.sentence,
+        "curve": [
+            {"clusters": k, "credit": q, "given_up": g, "total_ss": ss, "unexplained": u, "votes": v}
+            for k, (q, g, ss, u, v) in enumerate(
+                zip(
+                    c.credit.tolist(),
+                    c.given_up.tolist(),
+                    c.total_ss.tolist(),
+                    c.unexplained.tolist(),
+                    c.votes.tolist(),
+                    strict=True,
+                ),
+                start=1,
+            )
+        ],
+    }

@@ -1,0 +1,380 @@
+"""Model and pruning -> a `Summary`: every figure of every report, in the user's own units.
+
+Means are ``center + scale * mean``, standard deviations ``scale * sqrt(sum of squares / rows)``
+(divisor n), of the rows counted and as the model sees them: a value more than 10 sd from the mean
+counts as 10 sd. A one-hot level is a share from 0 to 1. Effects (``z``) are differences from the mean
+of all rows in sds of all rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from imdh_cli.errors import UsageError
+from imdh_cli.pruning import Pruning, cut, prune, smooth
+from imdh_cli.report.cautions import cautions
+from imdh_cli.report.figures import (
+    Alternative,
+    Choice,
+    Cluster,
+    Feature,
+    Rows,
+    Side,
+    Split,
+    Summary,
+)
+from imdh_cli.report.words import count
+
+if TYPE_CHECKING:
+    from imdh_cli.model import Model
+
+__all__ = ["CSV_HEADER", "Summary", "csv_lines", "summarise"]
+
+CSV_HEADER = (
+    "cluster", "node", "rows", "share", "feature", "mean", "sd", "z", "overall_mean", "overall_sd"
+)  # fmt: skip
+MARKED = 0.2  # a feature nearer than this to the mean of all rows, in sds, marks nothing out
+MARKS = 12  # features named as marking a cluster out, at most
+NEAREST_LIMIT = 2048  # clusters; beyond, all pairs of distances cost too much
+
+
+def summarise(
+    model: Model, pruning: Pruning | None = None, *, min_size: int | None = None, name: str = ""
+) -> Summary:
+    """All figures of a model.
+
+    Parameters
+    ----------
+    model : Model
+    pruning : Pruning, optional
+        Another choice of clusters than the model's own.
+    min_size : int, optional
+        Clusters and nodes with fewer rows are counted but not described; the model's own least size
+        when not given.
+    name : str
+        Of the model file, to be shown.
+    """
+    asked = model.params.prune
+    natural = prune(
+        model.counts,
+        model.means,
+        model.sums_of_squares,
+        model.pivots,
+        model.histograms,
+        replace(asked, clusters="auto"),
+    )
+    tree = _Tree(model, pruning, natural, asked.min_size if min_size is None else min_size)
+    meta = model.metadata
+    rows = meta.get("rows", {})
+    features = tree.features()
+    clusters = tree.clusters()
+    summary = Summary(
+        name=name,
+        version=str(meta.get("version", "")),
+        inputs=tuple(map(str, meta.get("inputs", ()))),
+        rows=Rows(
+            read=int(rows.get("read", tree.n)),
+            used=int(rows.get("used", tree.n)),
+            skipped=int(rows.get("skipped", 0)),
+            bad=int(rows.get("bad", 0)),
+            counted=tree.n,
+        ),
+        missing=dict(meta.get("missing", {})),
+        infinite=dict(meta.get("infinite", {})),
+        unseen=dict(meta.get("unseen", {})),
+        left_out=tuple((str(c), str(why)) for c, why in meta.get("left_out_columns", ())),
+        statistics=str(meta.get("statistics", "")),
+        passes=meta.get("passes"),
+        preset=str(meta.get("preset", "default")),
+        parameters=model.params.to_dict(),
+        versions={k: str(v) for k, v in meta.get("versions", {}).items()},
+        notes=tuple(map(str, meta.get("notes", ()))),
+        tree_depth=model.depth,
+        min_size=tree.min_size,
+        features=features,
+        explained=tree.explained(),
+        choice=_choice(meta.get("choice", {}), pruning, natural, tree.n_clusters),
+        clusters=clusters,
+        splits={i: tree.split(i) for i in tree.cuts if tree.described(i)},
+        warnings=(),
+        _split_of=tree.split,
+    )
+    return replace(summary, warnings=cautions(summary))
+
+
+def csv_lines(summary: Summary) -> Iterator[str]:
+    """The CSV report: a header, then one line per cluster and feature, in full precision.
+
+    Withheld figures, and the effect on a constant feature, are empty cells.
+    """
+    yield _csv_line(CSV_HEADER)
+    for c in summary.clusters:
+        for j, f in enumerate(summary.features):
+            cells: list[Any] = [c.label, c.node, c.rows, c.share, f.name, None, None, None]
+            if c.mean is not None and c.sd is not None and c.z is not None:
+                z = float(c.z[j]) if f.sd > 0.0 else None
+                cells[5:] = [float(c.mean[j]), float(c.sd[j]), z]
+            yield _csv_line([*cells, f.mean, f.sd])
+
+
+def _csv_line(cells: Any) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+class _Tree:
+    """The model cut at its clusters; everything here is in z until it leaves."""
+
+    def __init__(self, model: Model, pruning: Pruning | None, natural: Pruning, min_size: int) -> None:
+        chosen = pruning or model
+        self.model = model
+        self.natural = natural  # gains, depths and excess are the same whatever the number chosen
+        self.min_size = min_size
+        self.n = int(model.counts[0])
+        self.one_hot = _one_hot(model)
+        label_of_leaf = np.asarray(chosen.cluster_of_leaf, dtype=np.int64)
+        self.n_clusters = int(label_of_leaf[-1])
+        self.first, self.last = _label_ranges(label_of_leaf)
+        self.cuts = self._cuts()
+        self.from_k = _from_k(self.cuts, np.asarray(chosen.merge_order))
+        self.nodes = self._cluster_nodes(pruning)
+        self._moments(label_of_leaf)
+
+    def _cuts(self) -> list[int]:
+        """The splits that tell clusters apart, by number.
+
+        A side that is empty, or too small to be a cluster, has the label of a cluster on the other
+        side: such a split tells nothing apart.
+        """
+        node = np.arange(1, self.model.n_splits + 1)
+        return [int(i) for i in node[self.last[2 * node - 1] < self.first[2 * node]]]
+
+    def _cluster_nodes(self, pruning: Pruning | None) -> np.ndarray:
+        """(K,) the node of each cluster, the one that labelling names."""
+        if pruning is not None:
+            return np.asarray(pruning.cluster_nodes)
+        model = self.model
+        least = model.params.prune.min_size
+        nodes, labels = cut(model.merge_order, model.counts, self.n_clusters, least)
+        if np.array_equal(labels, model.cluster_of_leaf):
+            return nodes
+        # Another program's labels: the highest node with most rows of nothing but the cluster.
+        whole = np.flatnonzero(self.first == self.last)
+        order = np.lexsort((-whole, model.counts[whole]))
+        nodes = np.zeros(self.n_clusters, dtype=np.int64)
+        nodes[self.first[whole[order]] - 1] = whole[order] + 1
+        return nodes
+
+    def _moments(self, label_of_leaf: np.ndarray) -> None:
+        """Rows, mean and sum of squares per cluster, merged from the leaves (Chan)."""
+        model, k = self.model, self.n_clusters
+        leaves = slice(model.n_splits, model.n_nodes)
+        n = model.counts[leaves].astype(np.float64)
+        start = np.searchsorted(label_of_leaf, np.arange(1, k + 1))
+        self.rows = np.add.reduceat(model.counts[leaves], start)
+        total = np.add.reduceat(n[:, None] * model.means[leaves], start, axis=0)
+        self.means = total / np.maximum(self.rows, 1)[:, None]
+        apart = model.means[leaves] - self.means[label_of_leaf - 1]
+        ss = model.sums_of_squares[leaves] + n[:, None] * apart**2
+        self.ss = np.add.reduceat(ss, start, axis=0)
+        self.sd_all = np.sqrt(model.sums_of_squares[0] / max(self.n, 1))
+
+    def explained(self) -> float | None:
+        whole = float(self.model.sums_of_squares[0].sum())
+        return float(np.clip(1.0 - self.ss.sum() / whole, 0.0, 1.0)) if whole > 0.0 else None
+
+    def features(self) -> tuple[Feature, ...]:
+        model = self.model
+        mean = self._user_mean(model.means[0])
+        sd = model.scale * self.sd_all
+        whole = model.sums_of_squares[0]
+        within = self.ss.sum(axis=0)
+        return tuple(
+            Feature(
+                name=name,
+                share=bool(self.one_hot[j]),
+                mean=float(mean[j]),
+                sd=float(sd[j]),
+                explained=float(np.clip(1.0 - within[j] / whole[j], 0, 1)) if whole[j] > 0 else None,
+            )
+            for j, name in enumerate(model.feature_names)
+        )
+
+    def clusters(self) -> tuple[Cluster, ...]:
+        nearest, distance = self._nearest()
+        return tuple(
+            self._cluster(label, int(nearest[label - 1]), float(distance[label - 1]))
+            for label in range(1, self.n_clusters + 1)
+        )
+
+    def _cluster(self, label: int, nearest: int, distance: float) -> Cluster:
+        model, i = self.model, label - 1
+        rows = int(self.rows[i])
+        cluster = Cluster(
+            label=label,
+            node=int(self.nodes[i]),
+            rows=rows,
+            share=rows / max(self.n, 1),
+            withheld=rows < max(1, self.min_size),
+        )
+        if cluster.withheld:
+            return cluster
+        sd = np.sqrt(self.ss[i] / rows)
+        varied = self.sd_all > 0.0
+        unit = np.where(varied, self.sd_all, 1.0)
+        z = np.where(varied, (self.means[i] - model.means[0]) / unit, 0.0)
+        order = np.argsort(-np.abs(z), kind="stable")[:MARKS]
+        return replace(
+            cluster,
+            mean=self._user_mean(self.means[i]),
+            sd=model.scale * sd,
+            z=z,
+            spread=float(np.sqrt(np.mean((sd / unit)[varied] ** 2))) if varied.any() else None,
+            marks=tuple(int(j) for j in order if abs(z[j]) >= MARKED),
+            nearest=nearest or None,
+            distance=distance if nearest else None,
+        )
+
+    def _nearest(self) -> tuple[np.ndarray, np.ndarray]:
+        """(K,) label of the cluster with the nearest mean (0: none), (K,) the distance in sds."""
+        k = self.n_clusters
+        label, distance = np.zeros(k, dtype=np.int64), np.zeros(k)
+        open_to_see = np.flatnonzero(self.rows >= max(1, self.min_size))
+        if not 2 <= len(open_to_see) <= NEAREST_LIMIT:
+            return label, distance
+        mean = self.means[open_to_see] / np.where(self.sd_all > 0.0, self.sd_all, 1.0)
+        for a, i in enumerate(open_to_see):
+            square = ((mean - mean[a]) ** 2).sum(axis=1)
+            square[a] = np.inf
+            b = int(np.argmin(square))
+            label[i], distance[i] = open_to_see[b] + 1, np.sqrt(square[b])
+        return label, distance
+
+    def described(self, node: int) -> bool:
+        """Whether a node has rows enough to be described."""
+        return int(self.model.counts[node - 1]) >= max(1, self.min_size)
+
+    def split(self, node: int) -> Split:
+        """Any split with rows enough; see `Summary.split`."""
+        model = self.model
+        if not 1 <= node <= model.n_nodes:
+            raise UsageError(
+                f"there is no node {node}: the tree has nodes 1 to {model.n_nodes:,}",
+                hint="the root is 1, the children of node i are 2i and 2i + 1",
+            )
+        if node > model.n_splits:
+            raise UsageError(
+                f"node {node} is a leaf: it has no split",
+                hint=f"splits are nodes 1 to {model.n_splits:,}; its parent is node {node // 2}",
+            )
+        i = node - 1
+        rows = int(model.counts[i])
+        if not self.described(node):
+            few = f"fewer than {count(self.min_size)}" if rows else "no rows"
+            raise UsageError(
+                f"node {node} has {few}: not shown",
+                hint="choose a node nearer to the root",
+            )
+        v, scale = model.directions[i], model.scale
+        whole = float(model.sums_of_squares[0].sum())
+        return Split(
+            node=node,
+            rows=rows,
+            share=rows / self.n,
+            left=self._side(2 * node),
+            right=self._side(2 * node + 1),
+            from_k=self.from_k.get(node),
+            depth=float(self.natural.depths[i]),
+            excess=float(self.natural.excess[i]),
+            significant=bool(self.natural.significant[i]),
+            gain=self._gain(i) / whole if whole > 0.0 else 0.0,
+            loadings=v,
+            coefficients=v / scale,
+            cut=float(model.thresholds[i] + (v / scale) @ model.center),
+            sd=float(model.projection_sd[i]),
+            histogram=model.histograms[i],
+            density=smooth(model.histograms[i], rows)[0],
+            left_mean=self._node_mean(2 * node),
+            right_mean=self._node_mean(2 * node + 1),
+        )
+
+    def _side(self, node: int) -> Side:
+        """What is reached from a split; splits that tell no clusters apart are passed through."""
+        i = node - 1
+        while self.first[i] < self.last[i] and i + 1 not in self.from_k:
+            left, right = 2 * i + 1, 2 * i + 2
+            i = left if self.first[left] < self.last[left] else right
+        rows = int(self.model.counts[node - 1])
+        return Side(i + 1, rows, int(self.first[node - 1]), int(self.last[node - 1]))
+
+    def _gain(self, i: int) -> float:
+        ss = self.model.sums_of_squares
+        return max(0.0, float(ss[i].sum() - ss[2 * i + 1].sum() - ss[2 * i + 2].sum()))
+
+    def _node_mean(self, node: int) -> np.ndarray | None:
+        return self._user_mean(self.model.means[node - 1]) if self.described(node) else None
+
+    def _user_mean(self, z: np.ndarray) -> np.ndarray:
+        """(d,) a mean in the user's units; a share is kept within 0 and 1, whatever the rounding."""
+        mean = self.model.center + self.model.scale * z
+        return np.where(self.one_hot, np.clip(mean, 0.0, 1.0), mean)
+
+
+def _label_ranges(label_of_leaf: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) the first and the last cluster below every node."""
+    first, last = [label_of_leaf], [label_of_leaf]
+    while len(first[0]) > 1:
+        first.insert(0, first[0][0::2])
+        last.insert(0, last[0][1::2])
+    return np.concatenate(first), np.concatenate(last)
+
+
+def _from_k(cuts: list[int], merge_order: np.ndarray) -> dict[int, int]:
+    """The smallest number of clusters that needs each cut: the last one removed is the first of 2."""
+    step = np.empty(len(merge_order) + 1, dtype=np.int64)
+    step[merge_order] = np.arange(len(merge_order))
+    by_removal = sorted(cuts, key=lambda node: -step[node])
+    return {node: k for k, node in enumerate(by_removal, start=2)}
+
+
+def _one_hot(model: Model) -> np.ndarray:
+    """(d,) bool: which columns of the matrix are levels of a text column."""
+    return np.repeat(
+        [column.levels is not None for column in model.spec.columns],
+        [1 if column.levels is None else len(column.levels) for column in model.spec.columns],
+    )
+
+
+def _choice(meta: dict[str, Any], pruning: Pruning | None, natural: Pruning, n_clusters: int) -> Choice:
+    requested = meta.get("requested", "auto")
+    clarity = pruning.clarity if pruning is not None else str(meta.get("clarity", "given"))
+    if pruning is not None and clarity == "given":
+        requested = n_clusters
+    alternatives = pruning.alternatives if pruning is not None else meta.get("alternatives", ())
+    valleys = int(np.count_nonzero(natural.kept)) + 1
+    deep = int(np.count_nonzero(natural.significant)) + 1
+    reasons = {deep: "without cuts through a cluster", valleys: "every significant valley"}
+    votes = np.asarray(natural.votes)
+    others = sorted(
+        {int(k) for k in alternatives} - {n_clusters},
+        key=lambda k: (-votes[k - 1] if k <= len(votes) else 0, abs(k - n_clusters)),
+    )
+    return Choice(
+        clusters=n_clusters,
+        requested=requested,
+        clarity=clarity,
+        natural=natural.n_clusters,
+        natural_clarity=natural.clarity,
+        alternatives=tuple(Alternative(k, reasons.get(k, "a stricter test")) for k in others),
+        largest=natural.largest,
+        credit=np.asarray(natural.credit, dtype=np.float64),
+        total_ss=np.asarray(natural.total_ss, dtype=np.float64),
+        votes=votes,
+    )

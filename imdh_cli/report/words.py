@@ -1,0 +1,96 @@
+"""Figures -> the words and numerals people read, the same in the terminal, the page and the plots."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+
+# Characters that would steer the terminal, reorder the line or make a page invalid: controls, format
+# characters (right-to-left overrides, zero-width), lone surrogates, line and paragraph separators.
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def printable(text: str, limit: int | None = None) -> str:
+    """Text that is safe to show: controls are spelled out, more than `limit` characters cut.
+
+    A column may be named anything, escape sequences included; guarded by
+    test_report_terminal.py::test_names_cannot_steer_the_terminal.
+    """
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "\u2026"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNPRINTABLE else c for c in text
+    )
+
+
+def quantity(value: float | None, sd: float, *, share: bool = False) -> str:
+    """A value in the user's units, to a hundredth of `sd`; a one-hot level as a percentage.
+
+    >>> quantity(5.84333, 0.825), quantity(1234567.8, 20000.0), quantity(0.25, 0.4, share=True)
+    ('5.843', '1,234,568', '25.0 %')
+    """
+    if value is None:
+        return "-"
+    if share:
+        return percent(value)
+    step = sd if sd > 0.0 else abs(value)
+    if step == 0.0:
+        return "0"
+    size = max(abs(value), step)
+    decimals = 2 - math.floor(math.log10(step))
+    if size < 1e12 and decimals <= 6:
+        text = f"{value:,.{max(0, decimals)}f}"
+    else:
+        digits = math.ceil(math.log10(size / step)) + 3
+        text = f"{value:.{min(15, max(3, digits))}g}"
+    return text.removeprefix("-") if _is_zero(text) else text
+
+
+def spread(sd: float | None, *, share: bool = False) -> str:
+    """A standard deviation to three digits; in percentage points for a one-hot level."""
+    if sd is None:
+        return "-"
+    if share:
+        return percent(sd)
+    return quantity(sd, sd)
+
+
+def signed(value: float | None, decimals: int = 1) -> str:
+    """An effect in sds with its sign: +1.3, -0.4, 0.0."""
+    if value is None:
+        return "-"
+    text = f"{value:+.{decimals}f}"
+    return text[1:] if _is_zero(text) else text
+
+
+def percent(share: float | None) -> str:
+    """A share of one as a percentage; small ones are never shown as nothing."""
+    if share is None:
+        return "-"
+    if 0.0 < share < 0.0005:
+        return "<0.1 %"
+    if 0.9995 <= share < 1.0:
+        return ">99.9 %"
+    return f"{100.0 * share:.1f} %"
+
+
+def count(n: int, noun: str = "row", plural: str | None = None) -> str:
+    """1 row, 2 rows, 1,234 rows."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def listing(items: Sequence[str], limit: int = 6) -> str:
+    """a, b and c; the rest of a long list as a number."""
+    items = list(items)
+    if len(items) > limit:
+        items = [*items[: limit - 1], f"{len(items) - limit + 1:,} more"]
+    if len(items) < 2:
+        return "".join(items)
+    return ", ".join(items[:-1]) + " and " + items[-1]
+
+
+def _is_zero(text: str) -> bool:
+    return not any("1" <= c <= "9" for c in text.partition("e")[0])
