@@ -179,8 +179,8 @@ def test_a_split_is_drawn_with_its_cut_in_the_valley(made):
     assert len(set(cuts)) == 1
     axis = next(line for line in text.split("\n") if line.startswith("──"))
     assert axis[cuts[0]] == "┴"
-    assert "node 2: 600 rows, cluster 1" in text
-    assert "node 3: 400 rows, cluster 2" in text
+    assert "node 2: 400 rows, cluster 1" in text  # its direction points down
+    assert "node 3: 600 rows, cluster 2" in text
 
 
 def test_loadings_are_listed_largest_first(made):
