@@ -46,8 +46,19 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "mean_squares": ("<f8", ("m",)),
     "learned_offsets": ("<f8", ("m",)),
     "variances": ("<f8", ("m",)),
+    "fill": ("<f8", ("d",)),
+    "column_counts": ("<i8", ("d",)),
+    "column_means": ("<f8", ("d",)),
+    "column_squares": ("<f8", ("d",)),
 }
 
+NEVER_NEGATIVE = (
+    "projection_sd",
+    "sums_of_squares",
+    "mean_squares",
+    "variances",
+    "column_squares",
+)
 _UNIT = 1e-6  # how far a direction's length may be from 1
 _NEAR = 1e-6  # relative, for numbers that must follow from others
 
@@ -103,10 +114,10 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
         _fault("feature_names holds a name twice")
     if not (arrays["scale"] > 0).all():
         _fault("scale must be positive")
-    for name in ("projection_sd", "sums_of_squares", "mean_squares", "variances"):
+    for name in NEVER_NEGATIVE:
         if name in arrays and not (arrays[name] >= 0).all():
             _fault(f"{name} must not be negative")
-    for name in ("counts", "learned_counts"):
+    for name in ("counts", "learned_counts", "column_counts"):
         if name in arrays:
             _check_range(name, arrays[name], 0, MAX_COUNT)
     _check_directions(arrays["directions"])

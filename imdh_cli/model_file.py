@@ -215,9 +215,10 @@ def _read_header(stream: IO[bytes], name: str, size: int) -> tuple[Header, int]:
     if found[2] == b"True":
         raise ModelError(f"{name} is in Fortran order")
     shape = tuple(int(n) for n in found[3].split(b",") if n.strip())
-    if not re.fullmatch(r"<[iu][248]|<f[48]|\|[bui]1|<U\d{1,9}", dtype):
+    if not re.fullmatch(r"<[iu][248]|<f[48]|\|[bui]1|<U\d{1,8}", dtype):
         raise ModelError(f"{name} has the type {dtype}, which models do not use")
-    claimed = math.prod(shape) * np.dtype(dtype).itemsize
+    each = 4 * int(dtype[2:]) if dtype.startswith("<U") else np.dtype(dtype).itemsize
+    claimed = math.prod(shape) * each
     if claimed != size - 10 - length:
         raise ModelError(f"damaged: {name} claims {claimed} bytes and has {size - 10 - length}")
     return Header(dtype, shape), 10 + length

@@ -81,7 +81,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
             "notes": [],
         },
         extras={
-            name: rng.integers(0, 9, (n if "n" in symbols else m)).astype(dtype)
+            name: rng.integers(0, 9, {"n": n, "m": m, "d": d}[symbols[0]]).astype(dtype)
             for name, (dtype, symbols) in EXTRAS.items()
         },
     )  # fmt: skip
