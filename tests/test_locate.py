@@ -35,7 +35,8 @@ def test_natural_order_compares_folders_before_file_names(tmp_path: Path) -> Non
 
 def test_natural_order_is_total_for_mixed_names() -> None:
     names = ["1", "a", "01", "a1", "1a", "", "a-1", "2", "10", "a10b2", "a10b10"]
-    assert sorted(names, key=natural_key) == sorted(names[::-1], key=natural_key)
+    other = names[::-1]
+    assert sorted(names, key=natural_key) == sorted(other, key=natural_key)
     assert sorted(["a10b10", "a10b2"], key=natural_key) == ["a10b2", "a10b10"]
 
 

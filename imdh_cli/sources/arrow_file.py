@@ -104,7 +104,7 @@ class ArrowPart:
             with self._opener() as file:
                 reader = pa.ipc.open_file(file, options=take.options)
                 for i in batches:
-                    batch = reader.get_batch(i)
+                    batch = _checked(reader.get_batch(i))
                     yield from take(batch, self._params.batch_rows, self.name, row)
                     row += batch.num_rows
                     self.bytes_read += (self.size or 0) * batch.num_rows // max(self.rows or 0, 1)
@@ -228,7 +228,8 @@ class ArrowStreamPart:
         self, stream: pa.RecordBatchReader, file: BinaryIO, inside: bool
     ) -> Iterator[pa.RecordBatch]:
         try:
-            yield from stream
+            for batch in stream:
+                yield _checked(batch)
             tail = b""
             while inside and (block := file.read(1 << 16)):
                 tail = (tail + block)[-len(MAGIC) :]
@@ -240,35 +241,34 @@ class ArrowStreamPart:
             file.close()
 
 
-class _Take:
-    """A batch -> chunks of the asked columns, at most so many rows each.
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, validated: the buffers of a damaged file may point anywhere.
 
-    The buffers of a damaged file may point anywhere, so what is taken is validated: offsets and
-    dictionary indices in full, which takes as long as reading them once.
+    Offsets and dictionary indices are checked one by one, which takes as long as reading them once.
     """
+    batch.validate()
+    for column in batch.columns:
+        if not pa.types.is_primitive(column.type):
+            column.validate(full=True)
+    return batch
+
+
+class _Take:
+    """A batch -> chunks of the asked columns, at most so many rows each."""
 
     def __init__(self, schema: pa.Schema, features: Sequence[str], keep: Sequence[str]) -> None:
         self._features, self._keep = list(features), list(keep)
-        wanted = dict.fromkeys([*features, *keep])
-        fields = sorted(schema.get_field_index(name) for name in wanted)
+        fields = sorted(schema.get_field_index(name) for name in {*features, *keep})
         # No field at all would mean all of them.
         self.options = pa.ipc.IpcReadOptions(included_fields=fields or [0], use_threads=False)
         self._places: tuple[list[int], list[int]] | None = None
-        self._deep: list[int] = []  # the columns with offsets or indices
 
     def __call__(self, batch: pa.RecordBatch, rows: int, name: str, row: int) -> Iterator[Chunk]:
         if self._places is None:
-            at = {n: batch.schema.get_field_index(n) for n in (*self._features, *self._keep)}
-            self._places = [at[n] for n in self._features], [at[n] for n in self._keep]
-            used = sorted(set(at.values()))
-            self._deep = [i for i in used if not pa.types.is_primitive(batch.schema.types[i])]
+            find = batch.schema.get_field_index
+            self._places = [find(n) for n in self._features], [find(n) for n in self._keep]
         left, right = self._places
         features, kept = batch.select(left), batch.select(right) if right else None
-        features.validate()
-        if kept is not None:
-            kept.validate()
-        for i in self._deep:
-            batch.column(i).validate(full=True)
         for start in range(0, batch.num_rows, rows):
             yield Chunk(
                 features.slice(start, rows),

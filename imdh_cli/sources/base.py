@@ -41,11 +41,15 @@ class Chunk(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of the input that can be read alone: a row group, a byte range, a file."""
+    """A part of the input that can be read alone: a row group, a byte range, a file.
+
+    held : about how many bytes a reading of it holds between two chunks, beside the chunk.
+    """
 
     rows: int | None
     size: int  # bytes, or any weight that is consistent within one source
     chunks: Callable[[], Iterator[Chunk]]
+    held: int = 0
 
 
 class Part(NamedTuple):

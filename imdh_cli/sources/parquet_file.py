@@ -18,6 +18,7 @@ from imdh_cli.params import SourceParams
 from imdh_cli.sources.ahead import read_ahead
 from imdh_cli.sources.base import Chunk, Piece, broken, check_columns, check_unique, pandas_index
 
+PAGE = 1 << 20  # bytes; the usual size of a page
 BROKEN = (pa.ArrowException, OSError, ValueError)  # what pyarrow raises for a damaged file
 
 
@@ -58,10 +59,8 @@ class ParquetPart:
         try:
             self.schema: pa.Schema = file.schema_arrow
             self.rows: int | None = file.metadata.num_rows
-            self._groups = [
-                (group.num_rows, group.total_byte_size)
-                for group in map(file.metadata.row_group, range(file.num_row_groups))
-            ]
+            self._flat = file.metadata.num_columns == len(self.schema)
+            self._groups = file.num_row_groups
         except BROKEN as error:
             raise broken(self.name, "Parquet", error) from error
         check_unique(self.schema.names, name)
@@ -71,17 +70,25 @@ class ParquetPart:
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         check_columns([*features, *keep], self.schema.names, self.name)
         self.bytes_read = 0
-        chunks = self._read(features, keep, range(len(self._groups)))
+        chunks = self._read(features, keep, range(self._groups))
         return read_ahead(chunks) if self._params.threads > 1 else chunks
 
     def pieces(self, features: Sequence[str]) -> list[Piece]:
         """One piece for each row group that has rows."""
         check_columns(features, self.schema.names, self.name)
+        file = self._open()
+        leaves = self._leaves(features)
+        big_pages = str(file.metadata.created_by).startswith("DuckDB")
         pieces, row = [], 0
-        for i, (rows, size) in enumerate(self._groups):
-            if rows:
-                pieces.append(Piece(rows, size, partial(self._read, features, (), [i], row)))
-            row += rows
+        for i in range(file.num_row_groups):
+            group = file.metadata.row_group(i)
+            columns = [group.column(j) for j in leaves]
+            size = sum(c.total_uncompressed_size for c in columns)
+            if group.num_rows:
+                held = sum(_held(c, big_pages) for c in columns)
+                read = partial(self._read, features, (), [i], row)
+                pieces.append(Piece(group.num_rows, max(size, 1), read, held))
+            row += group.num_rows
         return pieces
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
@@ -90,7 +97,7 @@ class ParquetPart:
         batches: list[pa.RecordBatch] = []
         lacking = rows
         if lacking > 0 and self.rows:
-            groups = range(len(self._groups))
+            groups = range(self._groups)
             for chunk in self._read(names, (), groups, batch_rows=min(rows, 65536)):
                 batches.append(chunk.features.slice(0, lacking))
                 lacking -= batches[-1].num_rows
@@ -133,6 +140,18 @@ class ParquetPart:
         except BROKEN as error:
             raise broken(self.name, "Parquet", error) from error
 
+    def _leaves(self, names: Sequence[str]) -> list[int]:
+        """The places of columns among the file's leaves, which nested columns have several of."""
+        if self._flat:
+            return [self.schema.get_field_index(name) for name in names]
+        counts = [_leaf_count(kind) for kind in self.schema.types]
+        first = [sum(counts[:i]) for i in map(self.schema.get_field_index, names)]
+        return [
+            start + k
+            for start, name in zip(first, names, strict=True)
+            for k in range(counts[self.schema.get_field_index(name)])
+        ]
+
     def _open(self) -> pq.ParquetFile:
         """The open file, shared by the readings under way and closed after the last of them."""
         file = self._live() if self._live is not None else None
@@ -143,3 +162,23 @@ class ParquetPart:
                 raise broken(self.name, "Parquet", error) from error
             self._live = weakref.ref(file)
         return file
+
+
+def _held(column: pq.ColumnChunkMetaData, big_pages: bool) -> int:
+    """What an open reader holds of a column chunk: a page as it was before it was compressed.
+
+    Measured with 20 doubles and 1,000,000 rows in a group: 1.6 MB from an uncompressed file, which
+    is used where it lies; 4.6 MB with pages of 1 MB, as most programs write them; 42 MB when there
+    is a dictionary too, which is held twice; 154 MB from DuckDB, where a column chunk is one page.
+    """
+    size = column.total_uncompressed_size
+    if big_pages:
+        return size
+    pages = (column.compression != "UNCOMPRESSED") + 2 * column.has_dictionary_page
+    return min(size, PAGE * pages)
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    if pa.types.is_nested(kind):
+        return sum(_leaf_count(kind.field(i).type) for i in range(kind.num_fields))
+    return 1
