@@ -22,8 +22,9 @@ Readings of what the equations leave open:
       greatest values on the left and the right are sought at the middles of the bins.
     * n_j is the number of rows of the node, also where clipped rows are missing from its histogram.
     * A split that divides off fewer than min_size rows (at least one) makes no two clusters: it is
-      never significant, it goes as soon as its children are terminal, and K clusters are the first
-      state with K terminals in use once such splits have gone. S counts kept splits that do divide.
+      never significant, for a min_size above one it goes as soon as its children are terminal, and K
+      clusters are the first state with K terminals in use once such splits have gone. S counts the
+      kept splits that do divide.
     * Equal keys are removed in order of the node's number, smallest first.
     * The weight says what the curve adds up: the credit of the valleys, and then at most S + 1
       clusters, or the gains of "ss", and then as many as the elbow says.
@@ -461,13 +462,13 @@ def valleys(
     return out
 
 
-def removal_order(valley: Valleys, weight: str = "valley") -> list[int]:
+def removal_order(valley: Valleys, weight: str = "valley", min_size: int = 1) -> list[int]:
     """Splits in the order they are removed: always one whose children are both terminal."""
     m = len(valley.gain)
 
     def key(j: int) -> tuple[float, ...]:
         G, delta = valley.gain[j - 1], valley.depth[j - 1]
-        if not valley.divides[j - 1]:
+        if min_size > 1 and not valley.divides[j - 1]:
             return (-1, G if weight == "ss" else G * (0.001 + delta), j)
         if weight == "ss":
             return (0, G, j)
@@ -633,7 +634,7 @@ def prune(
     m = len(summary.histograms)
     depth = int(math.log2(m + 1))
     valley = valleys(summary, threshold=threshold, weight=weight, min_size=min_size)
-    order = removal_order(valley, weight)
+    order = removal_order(valley, weight, min_size)
     removals = removals_by_number(order, summary.counts, depth, min_size)
     L, SS = max(removals), node_ss(summary, "valley")
     total: list[float] = []
