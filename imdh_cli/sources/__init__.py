@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 
+MANY = 100  # files; of more than these, each is looked at briefly
+
+
 def open_source(locations: Sequence[str], params: SourceParams) -> TableSource:
     """Everything the arguments name, as one table.
 
@@ -55,7 +58,7 @@ def open_source(locations: Sequence[str], params: SourceParams) -> TableSource:
     readers: list[Reader] = []
     try:
         for file in located.files:
-            readers.append(_reader(file, params, notes, alone=len(located.files) == 1))
+            readers.append(_reader(file, params, notes, len(located.files)))
     except BaseException:
         for reader in readers:
             reader.close()
@@ -63,7 +66,7 @@ def open_source(locations: Sequence[str], params: SourceParams) -> TableSource:
     return TableSource(readers, [dict(f.keys) for f in located.files], params, notes)
 
 
-def _reader(file: Location, params: SourceParams, notes: list[str], *, alone: bool) -> Reader:
+def _reader(file: Location, params: SourceParams, notes: list[str], files: int) -> Reader:
     if file.uri is not None:
         raise UsageError(f"{file.name}: cannot be read yet")
     if file.stream:
@@ -79,7 +82,7 @@ def _reader(file: Location, params: SourceParams, notes: list[str], *, alone: bo
             "check the path and its permissions",
         ) from error
     kind = told(head, file.name, params.format)
-    if size == 0 and (kind != "csv" or not alone):
+    if size == 0 and (kind != "csv" or files > 1):
         raise DataError(f"{file.name}: the file is empty (0 bytes)", "leave it out")
     if kind == "parquet":
         from imdh_cli.sources.parquet_file import ParquetPart
@@ -93,7 +96,7 @@ def _reader(file: Location, params: SourceParams, notes: list[str], *, alone: bo
         return ArrowStreamPart(file.name, lambda: open(path, "rb"), params, rereadable=True, size=size)
     from imdh_cli.sources.csv_file import CsvPart
 
-    return CsvPart(file.name, lambda: open(path, "rb"), params, True, path)
+    return CsvPart(file.name, lambda: open(path, "rb"), params, True, path, brief=files > MANY)
 
 
 def _stream_reader(file: Location, params: SourceParams, notes: list[str]) -> Reader:

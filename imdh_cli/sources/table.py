@@ -99,6 +99,7 @@ class TableSource:
         for i, reader in enumerate(self._readers):
             if left == 0:
                 break
+            self._as_text(i, features)
             inner = reader.pieces(self._of(i, features))
             if inner is None:
                 if len(self._readers) == 1 or not reader.rereadable:
@@ -126,6 +127,7 @@ class TableSource:
         for i, reader in enumerate(self._readers):
             if lacking <= 0:
                 break
+            self._as_text(i, names)
             table = reader.sample(lacking, self._of(i, names))
             lacking -= table.num_rows
             columns_ = [self._column(i, table, f, table.num_rows, exact=False) for f in schema]
@@ -140,6 +142,7 @@ class TableSource:
         if not self.schema.names:
             return  # an input without a single byte has no rows, whatever is asked for
         for i, reader in enumerate(self._readers):
+            self._as_text(i, features)
             chunks = reader.chunks(self._of(i, features), self._of(i, keep))
             yield from self._fitted(i, chunks, features, keep, 0)
 
@@ -220,6 +223,19 @@ class TableSource:
         """Those of `names` that part `i` itself supplies."""
         own = self._names[self._layout_of[i]]
         return [n for n in names if n in own]
+
+    def _as_text(self, i: int, names: Sequence[str]) -> None:
+        """Tell a CSV part to read as text what is text in another part."""
+        reader = self._readers[i]
+        if reader.format != "csv":
+            return
+        texts = [
+            name
+            for name in self._of(i, names)
+            if not pt.is_floating(self._type(name)) and pt.is_floating(reader.schema.field(name).type)
+        ]
+        if texts:
+            reader.expect(texts=texts)  # type: ignore[attr-defined]
 
     def _check(self, features: Sequence[str], keep: Sequence[str]) -> None:
         if not self.schema.names:
