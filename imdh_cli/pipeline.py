@@ -24,8 +24,9 @@ from imdh_cli.features import FeatureSpec, Selection, Tally, extract
 from imdh_cli.learning import ColumnMoments, Drift, Learner, ShuffleBuffer
 from imdh_cli.model import Model
 from imdh_cli.order import RowStream, interleave, open_at_once
-from imdh_cli.params import FitParams, PruneParams
+from imdh_cli.params import FitParams
 from imdh_cli.pruning import Pruning
+from imdh_cli.reprune import choice
 from imdh_cli.sources.base import Chunk, Source
 from imdh_cli.tree import CLIP, Scaling, Statistics, Tree
 
@@ -385,6 +386,7 @@ def _metadata(
         "statistics": how,
         "passes": run.passes,
         "choice": choice(chosen, params.prune),
+        "id_columns": list(selection.ids),
         "inputs": [part.name.rsplit("/", 1)[-1] for part in source.parts],
         "versions": {
             "python": platform.python_version(),
@@ -393,17 +395,6 @@ def _metadata(
             "pyarrow": pa.__version__,
         },
         "notes": [f"early and late rows differ in {name}" for name in run.drifting],
-    }
-
-
-def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
-    """How the number of clusters was chosen, as the metadata keep it."""
-    return {
-        "requested": params.clusters,
-        "clusters": chosen.n_clusters,
-        "clarity": chosen.clarity,
-        "alternatives": list(chosen.alternatives),
-        "largest": chosen.largest,
     }
 
 
@@ -449,36 +440,16 @@ def scaling_of(model: Model) -> Scaling:
     return Scaling(model.center, model.scale, np.zeros(model.n_features), CLIP)
 
 
-def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
-    """The same tree cut anew; no data are read.
-
-    Raises UsageError when more clusters are asked for than leaves are in use.
-    """
-    chosen = pruning.prune(
-        model.counts, model.means, model.sums_of_squares, model.pivots, model.histograms, params
-    )
-    metadata = model.metadata | {
-        "parameters": replace(model.params, prune=params).to_dict(),
-        "choice": choice(chosen, params),
-    }
-    cut = replace(
-        model,
-        merge_order=chosen.merge_order,
-        cluster_of_leaf=chosen.cluster_of_leaf,
-        metadata=metadata,
-    )
-    return cut, chosen
-
-
 def recount(
     model: Model,
     source: Source,
     *,
+    missing: str | None = None,
     threads: int = 1,
     on_progress: OnProgress | None = None,
-) -> Model:
+) -> tuple[Model, Tally]:
     """The same tree with the moments and histograms of all rows of `source`, in one reading."""
-    spec = model.spec
+    spec = model.spec if missing is None else replace(model.spec, missing=missing)
     reader = _Reader(source, spec, on_progress)
     reader.task = "counting"
     tree = Tree(
@@ -499,7 +470,7 @@ def recount(
     statistics = learner.statistics()
     counts, means, squares = statistics.of_nodes()
     rows = model.metadata["rows"] | {"counted": int(counts[0])}
-    return replace(
+    counted = replace(
         model,
         counts=counts,
         means=means,
@@ -507,6 +478,7 @@ def recount(
         histograms=statistics.histograms,
         metadata=model.metadata | {"statistics": "recounted", "rows": rows},
     )
+    return counted, reader.tally
 
 
 @dataclass(frozen=True)

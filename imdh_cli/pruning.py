@@ -206,6 +206,15 @@ def largest(merge_order: np.ndarray, counts: np.ndarray, min_size: int = 1) -> i
     return int(_clusters_after(merge_order, counts, max(1, min_size))[0])
 
 
+def removed_at(merge_order: np.ndarray, counts: np.ndarray, min_size: int = 1) -> np.ndarray:
+    """At index K - 1: the split whose removal leads from K clusters to K - 1; 0 for K = 1."""
+    after = _clusters_after(merge_order, counts, max(1, min_size))
+    removed = np.zeros(int(after[0]), dtype=np.int64)
+    for step in np.flatnonzero(after[1:] < after[:-1]):
+        removed[after[step] - 1] = merge_order[step]
+    return removed
+
+
 def labels_of_nodes(cluster_of_leaf: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where the way down may end: at the highest nodes below which all leaves are of one cluster.
 
@@ -319,13 +328,13 @@ def _summarise(
 def _merge_order(splits: _Splits, weight: str) -> tuple[np.ndarray, np.ndarray]:
     """All splits in the order they are removed (a heap over pre-terminal ones), and clusters left.
 
-    First those that divide off too few rows to be a cluster. Then, by `ss`, the least charged gain. By
-    `valley`, the splits that are not kept, least G (0.001 + delta) first; then the kept ones, least
+    First those that divide off too few rows for a min_size above one. Then, by `ss`, the least charged
+    gain. By `valley`, the splits that are not kept, least G (0.001 + delta) first; then the kept ones, least
     G delta first (0 where not significant itself).
     """
     m = len(splits.gains)
     left, right = _children(splits.counts)
-    void = np.minimum(left, right) < splits.min_rows
+    void = (np.minimum(left, right) < splits.min_rows) & (splits.min_rows > 1)
     worth = splits.gains * (0.001 + splits.depths)
     if weight == "ss":
         keys = list(zip(np.where(void, 0, 1), splits.charged, splits.charged, strict=True))

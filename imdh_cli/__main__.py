@@ -1,0 +1,5 @@
+"""`python -m imdh_cli` is `imdh`."""
+
+from imdh_cli.cli.main import main
+
+main()

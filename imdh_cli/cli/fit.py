@@ -1,0 +1,303 @@
+"""`imdh fit`: learn the tree, choose the clusters, write the model."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from imdh_cli.cli import options
+from imdh_cli.cli.help import ExamplesCommand
+from imdh_cli.cli.show import Voice, peak_memory_mb, plural, threads_asked
+from imdh_cli.params import MAX_DEPTH, PAPER_PRESET, FitParams
+
+if TYPE_CHECKING:
+    from imdh_cli.features import Selection, Tally
+    from imdh_cli.pipeline import Fit
+    from imdh_cli.pruning import Pruning
+
+LOUD = 0.05  # a share of rows left out from which the note is a warning
+
+
+@click.command(
+    cls=ExamplesCommand,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples="""
+    imdh fit data.parquet -o model.npz
+    imdh fit 'logs/2024-*.csv' -x day,user --id user -o model.npz
+    imdh fit table.csv -c height,width,weight -k 5 -o five.npz
+    zcat big.csv.gz | imdh fit - -o model.npz --json > summary.json
+    imdh fit data/ -o model.npz --dry-run          # what would be read, used and left out
+    """,
+)
+@options.data_argument()
+@click.option("-o", "--output", default="model.npz", show_default=True, help="The model file.")
+@options.column_options
+@options.missing_option
+@options.pruning_options
+@click.option(
+    "--depth",
+    type=click.IntRange(1, MAX_DEPTH),
+    help="Split levels: up to 2^depth leaves. Default: 8.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice(["default", "paper"]),
+    default="default",
+    show_default=True,
+    help="paper: the method as first released; an option given beside it wins.",
+)
+@click.option(
+    "--passes", type=options.Auto(), help="Readings to learn from. Default: auto, 2 up to a million rows."
+)
+@click.option(
+    "--recount",
+    type=click.Choice(["auto", "yes", "no"]),
+    help="Count all rows again under the finished tree. Default: auto, up to a million rows.",
+)
+@click.option(
+    "--shuffle",
+    type=click.Choice(["auto", "buffer", "none"]),
+    help="The order rows are met in; auto reads a large file from many places at once. Default: auto.",
+)
+@click.option(
+    "--buffer-rows",
+    type=click.IntRange(min=1),
+    help="Rows that the shuffle buffer holds. Default: 200000, or what 512 MB hold.",
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Of the start and the shuffle. Default: 0.")
+@click.option(
+    "--scale",
+    type=click.Choice(["standard", "none"]),
+    help="standard: each feature to mean 0, sd 1, cut at 10 sd. Default: standard.",
+)
+@click.option(
+    "--alpha", type=click.FloatRange(min=0), help="Free distance of a cut from the mean, in sd. Default: 0.5."
+)
+@click.option("--penalty", type=click.FloatRange(min=0), help="C: on a cut farther away. Default: 10.")
+@click.option(
+    "--bandwidth",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Factor of the kernel's bandwidth s t^-q. Default: 1.",
+)
+@click.option(
+    "--bandwidth-decay", type=click.FloatRange(min=0, max=1), help="q of the bandwidth. Default: 0.2."
+)
+@click.option(
+    "--learning-decay", type=click.FloatRange(min=0, max=2), help="r of the steps t^-r. Default: 1."
+)
+@click.option("--rate", type=click.FloatRange(min=0), help="Factor of the steps. Default: 1.")
+@click.option(
+    "--clamp",
+    type=click.FloatRange(min=0),
+    help="A cut stays within clamp alpha sd of the mean; 0: free. Default: 5.",
+)
+@click.option(
+    "--step",
+    type=click.Choice(["scaled", "paper"]),
+    help="scaled: steps free of units; paper: as published. Default: scaled.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
+@click.option("-n", "--dry-run", is_flag=True, help="Print the plan and stop.")
+@options.reading_options
+@options.output_options
+@click.pass_context
+def fit(context: click.Context, /, data: tuple[str, ...], **o: Any) -> None:
+    """Learn clusters in one pass over DATA and write the model.
+
+    DATA: files, folders, quoted globs, `-` for stdin; CSV, Parquet and Arrow IPC, compressed or not.
+    """
+    locations = options.locations(data, context)
+    with Voice(o) as voice:
+        _fit(locations, o, voice)
+
+
+def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
+    from imdh_cli.atomic import check_target
+    from imdh_cli.features import choose
+    from imdh_cli.sources import open_source
+
+    started = time.perf_counter()
+    params = fit_params(o)
+    if o["output"] != "-" and not o["dry_run"]:
+        check_target(o["output"], force=o["force"], inputs=locations)
+    threads = threads_asked(o["threads"], voice)
+    with closing(open_source(locations, options.source_params(o, threads))) as source:
+        selection = choose(source, options.feature_params(o))
+        tell_selection(voice, source, selection)
+        if o["dry_run"]:
+            from imdh_cli.cli.plan import show_plan
+
+            show_plan(source, selection, params, threads, as_json=o["as_json"])
+            return
+        tell_compiling(voice)
+        from imdh_cli import pipeline
+
+        result = pipeline.fit(
+            source,
+            selection,
+            params,
+            threads=threads,
+            preset=o["preset"],
+            on_progress=voice.on_progress(),
+        )
+        for text in source.notes:
+            voice.note(text)
+    voice.close()
+    write_model(result.model, o["output"], force=o["force"])
+    seconds = time.perf_counter() - started
+    tell_rows(voice, result.tally)
+    for name in result.drifting[:3]:
+        voice.note(
+            f'early and late rows differ in "{name}": rows in order make poor clusters; '
+            "shuffle the input, or let imdh read the file itself (not a stream)",
+            warning=True,
+        )
+    if o["as_json"]:
+        import json
+
+        click.echo(json.dumps(_as_dict(result, seconds, o), ensure_ascii=False, indent=2, allow_nan=False))
+    else:
+        _tell_summary(voice, result, seconds, o)
+
+
+def fit_params(o: dict[str, Any]) -> FitParams:
+    """The preset, and what was given beside it."""
+    base = PAPER_PRESET if o["preset"] == "paper" else FitParams()
+    names = {
+        "depth": "depth",
+        "alpha": "alpha",
+        "penalty": "penalty",
+        "bandwidth": "bandwidth",
+        "bandwidth_decay": "bandwidth_decay",
+        "learning_decay": "learning_decay",
+        "rate": "rate",
+        "clamp": "clamp",
+        "step": "step",
+    }
+    learn = replace(base.learn, **{f: o[n] for n, f in names.items() if o[n] is not None})
+    own = ("passes", "recount", "scale", "shuffle", "buffer_rows", "seed")
+    given = {name: o[name] for name in own if o[name] is not None}
+    return replace(base, learn=learn, prune=options.prune_params(o, base.prune), **given)
+
+
+def tell_selection(voice: Voice, source: Any, selection: Selection) -> None:
+    """What was left out and why, and what the reader has to say."""
+    for text in [*source.notes, *selection.notes]:
+        voice.note(text)
+    voice.detail(f"{plural(len(selection.spec.names), 'feature')}: {', '.join(selection.spec.names[:50])}")
+    for name, why in selection.left_out:
+        voice.detail(f"left out: {name} ({why})")
+
+
+def tell_compiling(voice: Voice) -> None:
+    """The first run compiles for some seconds; say so."""
+    from imdh_cli import kernel
+
+    if kernel.cache_path() is None:
+        voice.detail("compiled code cannot be kept between runs here; set NUMBA_CACHE_DIR to keep it")
+    if not kernel.compiled_before():
+        voice.say("compiling (first run only)")
+
+
+def tell_rows(voice: Voice, tally: Tally) -> None:
+    """Rows left out: a note, loud when they are many."""
+    lost = tally.skipped + tally.bad
+    if not lost:
+        return
+    columns = sorted(
+        (set(tally.missing) | set(tally.infinite)),
+        key=lambda c: -(tally.missing.get(c, 0) + tally.infinite.get(c, 0)),
+    )
+    cells = ", ".join(f"{c} {tally.missing.get(c, 0) + tally.infinite.get(c, 0):,}" for c in columns[:5])
+    more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
+    reasons = []
+    if tally.skipped:
+        reasons.append(f"{tally.skipped:,} with missing or infinite cells ({cells}{more})")
+    if tally.bad:
+        reasons.append(f"{tally.bad:,} that could not be read")
+    share = lost / tally.rows
+    text = f"{lost:,} of {plural(tally.rows, 'row')} ({share:.1%}) left out: {'; '.join(reasons)}"
+    hint = "" if share < LOUD or not tally.skipped else ". --missing mean would use them"
+    voice.note(text + hint, warning=share >= LOUD)
+
+
+def write_model(model: Any, target: str, *, force: bool) -> None:
+    """To a path, or for `-` to stdout."""
+    from imdh_cli.model import save
+
+    if target != "-":
+        save(model, target, force=force)
+        return
+    import sys
+
+    from imdh_cli.errors import UsageError
+
+    if sys.stdout.isatty():
+        raise UsageError("a model is not written to a terminal", "redirect it: imdh fit ... -o - > model.npz")
+    save(model, "/dev/stdout", force=True)
+
+
+def choice_in_words(chosen: Pruning, requested: Any) -> str:
+    """One sentence on the number of clusters."""
+    k = plural(chosen.n_clusters, "cluster")
+    if chosen.clarity == "given":
+        return f"{k}, as asked"
+    if chosen.clarity == "none":
+        return f"{k}: no clear number of clusters, since no valley in the density is beyond doubt"
+    if chosen.clarity == "clear":
+        return f"{k}: a clear choice"
+    others = " or ".join(str(a) for a in chosen.alternatives)
+    return f"{k}: a close choice; {others} would be reasonable, too"
+
+
+def _tell_summary(voice: Voice, result: Fit, seconds: float, o: dict[str, Any]) -> None:
+    t, model = result.tally, result.model
+    passes = plural(result.passes, "pass", "passes") + (" and a recount" if result.recounted else "")
+    voice.say(f"{plural(t.used, 'row')} used of {t.rows:,}, {plural(model.n_features, 'feature')}, {passes}")
+    voice.say(choice_in_words(result.pruning, model.params.prune.clusters))
+    sizes = ", ".join(f"{n:,}" for n in cluster_sizes(model)[:12])
+    more = "" if model.n_clusters <= 12 else " ..."
+    voice.say(f"rows in each: {sizes}{more}; {plural(result.pruning.largest, 'leaf', 'leaves')} in use")
+    speed = t.rows * (result.passes + result.recounted) / seconds
+    voice.say(
+        f"{seconds:.1f} s, {speed / 1e6:.2f} million rows/s, {peak_memory_mb():.0f} MB at most; "
+        f"wrote {o['output']}"
+    )
+    if result.pruning.clarity == "close":
+        voice.say(f"next: imdh report {o['output']}, or imdh prune {o['output']} -k N")
+
+
+def cluster_sizes(model: Any) -> list[int]:
+    """Rows counted in each cluster 1..K."""
+    import numpy as np
+
+    leaves = model.counts[model.n_splits :]
+    return [
+        int(n) for n in np.bincount(model.cluster_of_leaf, weights=leaves, minlength=model.n_clusters + 1)[1:]
+    ]
+
+
+def _as_dict(result: Fit, seconds: float, o: dict[str, Any]) -> dict[str, Any]:
+    t, model = result.tally, result.model
+    return {
+        "model": o["output"],
+        "rows": model.metadata["rows"],
+        "missing": t.missing,
+        "infinite": t.infinite,
+        "unseen": t.unseen,
+        "features": model.feature_names,
+        "left_out_columns": model.metadata["left_out_columns"],
+        "passes": result.passes,
+        "recounted": result.recounted,
+        "leaves_in_use": result.pruning.largest,
+        "choice": model.metadata["choice"],
+        "cluster_sizes": cluster_sizes(model),
+        "drifting": result.drifting,
+        "seconds": round(seconds, 3),
+        "rows_per_second": round(t.rows * (result.passes + result.recounted) / seconds),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+    }

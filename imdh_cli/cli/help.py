@@ -1,0 +1,64 @@
+"""Help pages that start with examples, and a group that imports a command when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+import click
+
+
+def _write_examples(formatter: click.HelpFormatter, examples: str) -> None:
+    with formatter.section("Examples"):
+        for line in inspect.cleandoc(examples).splitlines():
+            formatter.write(f"  {line}\n")
+
+
+class ExamplesCommand(click.Command):
+    """A command whose help page shows examples before anything else."""
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_usage(ctx, formatter)
+        _write_examples(formatter, self.examples)
+
+
+class ExamplesGroup(click.Group):
+    """A group that knows its commands by name and one line, and imports one only to run it."""
+
+    def __init__(self, *args: Any, examples: str = "", commands_help: dict[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+        self._lines = commands_help
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._lines)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self._lines:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"imdh_cli.cli.{name}"), name)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], list(self._lines), n=1)
+            if near:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_usage(ctx, formatter)
+        _write_examples(formatter, self.examples)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._lines.items()))

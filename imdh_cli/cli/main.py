@@ -1,0 +1,146 @@
+"""The entry point: `imdh COMMAND`. The only code that ends the program, with a documented status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from imdh_cli import __version__
+from imdh_cli.cli.help import ExamplesGroup
+from imdh_cli.errors import ExitStatus, ImdhError
+
+COMMANDS = {
+    "fit": "Learn clusters in one pass over the data; write the model.",
+    "prune": "Choose the number of clusters again, without data.",
+    "assign": "Label every row by a model.",
+    "report": "Show what was found.",
+}
+
+
+@click.group(
+    cls=ExamplesGroup,
+    commands_help=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples="""
+    imdh fit data.parquet -o model.npz            # learn the tree, choose the number of clusters
+    imdh report model.npz                         # what was found
+    imdh assign model.npz data.parquet -o labels.csv --keep id
+    imdh prune model.npz -k 12                    # another number of clusters, no data needed
+    zcat big.csv.gz | imdh fit - -o model.npz     # streams, too
+    """,
+)
+@click.version_option(__version__, "-V", "--version", prog_name="imdh", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Cluster tables that do not fit in memory.
+
+    One pass learns a tree of minimum density hyperplanes; a small model file keeps it; a second pass
+    labels the rows. Memory does not grow with the rows.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with a status of `errors.ExitStatus`."""
+    _listen()
+    debug = "--debug" in sys.argv[1:]
+    try:
+        status = cli.main(standalone_mode=False, prog_name="imdh")
+        sys.stdout.flush()
+        _leave(int(status) if isinstance(status, int) else ExitStatus.DONE)
+    except click.exceptions.Exit as done:
+        _leave(done.exit_code)
+    except click.UsageError as error:
+        _tell(error.format_message(), _usage_hint(error))
+        _leave(ExitStatus.USAGE)
+    except click.ClickException as error:
+        _tell(error.format_message(), None)
+        _leave(ExitStatus.USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        _tell("interrupted; nothing was written", None, kind="imdh")
+        _leave(ExitStatus.INTERRUPTED)
+    except BrokenPipeError:
+        _silence_stdout()
+        _leave(ExitStatus.DONE)
+    except ImdhError as error:
+        if debug:
+            _traceback()
+        _tell(error.message, error.hint)
+        _leave(error.status)
+    except MemoryError:
+        _tell("out of memory", "use a smaller --buffer-rows or --depth, or fewer columns")
+        _leave(ExitStatus.FAILED)
+    except Exception as error:
+        if debug:
+            _traceback()
+        text = " ".join(str(error).split())[:300]
+        _tell(
+            f"a bug in imdh: {type(error).__name__}: {text}",
+            "run the command again with --debug, and report what it prints to the maintainers",
+        )
+        _leave(ExitStatus.FAILED)
+
+
+def _listen() -> None:
+    """SIGTERM ends as Ctrl-C does; a second Ctrl-C ends at once."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, first)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # `nohup cmd &` in a script ignores it
+        signal.signal(signal.SIGINT, first)
+
+
+def _tell(message: str, hint: str | None, *, kind: str = "error") -> None:
+    with contextlib.suppress(OSError, ValueError):
+        from imdh_cli.report.words import printable
+
+        sys.stderr.write(f"{kind}: {printable(message)}\n")
+        if hint:
+            sys.stderr.write(f"hint: {printable(hint)}\n")
+        sys.stderr.flush()
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "imdh"
+    return f"see {command} --help"
+
+
+def _traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _silence_stdout() -> None:
+    """Python flushes stdout once more on its way out, and would complain of the closed pipe."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _leave(status: int) -> NoReturn:
+    """Exit; what stdout still holds and cannot take is a failure, not a traceback."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+    except OSError as error:
+        _silence_stdout()
+        _tell(f"standard output: {error.strerror}", None)
+        status = ExitStatus.FAILED
+    sys.exit(int(status))
+
+
+if __name__ == "__main__":
+    main()

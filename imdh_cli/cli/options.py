@@ -1,0 +1,229 @@
+"""Options that several commands share, as decorators, and what they are turned into."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from imdh_cli.params import Clusters, FeatureParams, PruneParams, SourceParams
+
+Command = Callable[..., Any]
+
+
+class Names(click.ParamType):
+    """Column names separated by commas; a name that holds a comma is given alone, in quotes: '"a,b",c'."""
+
+    name = "A,B"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if not isinstance(value, str):
+            return tuple(value)
+        import csv
+
+        names = next(csv.reader([value], skipinitialspace=True), [])
+        if not names or any(not name for name in names):
+            self.fail("column names are separated by commas", param, ctx)
+        return tuple(names)
+
+
+class ClusterCount(click.ParamType):
+    """`auto`, `valleys` or a whole number from 1 up."""
+
+    name = "N|auto|valleys"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Clusters:
+        if value in ("auto", "valleys") or isinstance(value, int):
+            return value
+        try:
+            number = int(value)
+        except ValueError:
+            number = 0
+        if number < 1:
+            self.fail(f"{value!r} is neither a number from 1 up nor auto nor valleys", param, ctx)
+        return number
+
+
+class Auto(click.ParamType):
+    """`auto` or a whole number from 1 up."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value == "auto" or isinstance(value, int):
+            return value
+        try:
+            number = int(value)
+        except ValueError:
+            number = 0
+        if number < 1:
+            self.fail(f"{value!r} is neither a number from 1 up nor auto", param, ctx)
+        return number
+
+
+def apply(*decorators: Command) -> Command:
+    """Several option decorators as one, in the order in which the help page lists them."""
+    return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
+
+
+column_options = apply(
+    click.option("-c", "--columns", type=Names(), help="Features, by name. Default: all numeric columns."),
+    click.option("-x", "--exclude", type=Names(), default=(), help="Columns that are no features."),
+    click.option("--id", "ids", type=Names(), default=(), help="No features, but carried to the labels."),
+    click.option(
+        "--categorical",
+        type=click.Choice(["error", "ignore", "onehot"]),
+        default="ignore",
+        show_default=True,
+        help="Text columns; onehot makes a 0/1 feature of each level, at most 100 a column.",
+    ),
+)
+
+missing_option = click.option(
+    "--missing",
+    type=click.Choice(["skip", "error", "mean"]),
+    help="A cell that is empty, NaN, null or infinite: leave the row out (label -1), stop, or put the "
+    "training mean there. Default: skip; for assign: as the model was fitted.",
+)
+
+reading_options = apply(
+    click.option("--null-value", "null_values", multiple=True, help="Text that means missing; repeatable."),
+    click.option("--delimiter", help="CSV: between cells. Default: told from the first rows."),
+    click.option("--decimal", default=".", show_default=True, help="CSV: the decimal point.", metavar="CHAR"),
+    click.option("--encoding", default="utf-8", show_default=True, help="CSV: of the text."),
+    click.option("--no-header", is_flag=True, help="CSV: the first row is data."),
+    click.option(
+        "--format",
+        "file_format",
+        type=click.Choice(["csv", "parquet", "arrow"]),
+        help="Of the input. Default: told from its content.",
+    ),
+    click.option(
+        "--on-bad-row",
+        type=click.Choice(["error", "skip"]),
+        default="error",
+        show_default=True,
+        help="CSV: a row of another length, or with text where a number belongs.",
+    ),
+    click.option("--max-rows", type=click.IntRange(min=1), help="Read no more rows than this."),
+    click.option(
+        "--batch-rows",
+        type=click.IntRange(min=1),
+        default=65536,
+        show_default=True,
+        help="Rows read at a time; no result depends on it.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        help="Default: the processors this process may use. No result depends on it.",
+    ),
+)
+
+pruning_options = apply(
+    click.option("-k", "--clusters", type=ClusterCount(), help="How many clusters. Default: auto."),
+    click.option(
+        "--min-size",
+        type=click.IntRange(min=1),
+        help="A node with fewer rows is no cluster of its own. Default: 1.",
+    ),
+    click.option("--max-clusters", type=click.IntRange(min=1), help="No more than this when chosen."),
+    click.option(
+        "--weight",
+        type=click.Choice(["valley", "ss"]),
+        help="What a split is worth: sum of squares and valley, or sum of squares alone. Default: valley.",
+    ),
+    click.option(
+        "--elbow",
+        type=click.Choice(["weighted", "paper"]),
+        help="The rule for the corner of the curve. Default: weighted.",
+    ),
+)
+
+output_options = apply(
+    click.option("-f", "--force", is_flag=True, help="Replace an output that exists."),
+    click.option("-q", "--quiet", is_flag=True, help="No summary, notes or progress; errors only."),
+    click.option("-v", "--verbose", is_flag=True, help="Tell more: files, columns, caches."),
+    click.option("--debug", is_flag=True, help="Show the traceback of an error."),
+    click.option("--no-progress", is_flag=True, help="No progress display."),
+    click.option("--no-color", is_flag=True, help="No colours (as with NO_COLOR set)."),
+)
+
+
+def data_argument(required_text: str = "DATA") -> Command:
+    """DATA...: files, folders, quoted globs, `-` for stdin."""
+    return click.argument("data", nargs=-1, metavar=f"{required_text}...")
+
+
+def locations(data: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
+    """What to read: the arguments; stdin when there are none and it is no terminal; else the help page."""
+    if data:
+        return data
+    if sys.stdin is None or sys.stdin.isatty():
+        click.echo(context.get_help(), err=True)
+        raise click.exceptions.Exit(2)
+    return ("-",)
+
+
+def source_params(o: dict[str, Any], threads: int) -> SourceParams:
+    """The reading options as one value."""
+    return SourceParams(
+        format=o["file_format"],
+        delimiter=o["delimiter"],
+        decimal=o["decimal"],
+        encoding=o["encoding"],
+        header=not o["no_header"],
+        null_values=o["null_values"] or None,
+        on_bad_row=o["on_bad_row"],
+        max_rows=o["max_rows"],
+        batch_rows=o["batch_rows"],
+        threads=threads,
+    )
+
+
+def feature_params(o: dict[str, Any]) -> FeatureParams:
+    """The column options as one value."""
+    return FeatureParams(
+        columns=o["columns"],
+        exclude=o["exclude"],
+        ids=o["ids"],
+        categorical=o["categorical"],
+        missing=o["missing"] or "skip",
+    )
+
+
+def prune_params(o: dict[str, Any], base: PruneParams) -> PruneParams:
+    """The pruning options that were given, over `base`."""
+    from dataclasses import replace
+
+    names = ("clusters", "min_size", "max_clusters", "weight", "elbow")
+    return replace(base, **{name: o[name] for name in names if o[name] is not None})
+
+
+def usable_threads() -> int:
+    """Processors that this process may use: affinity, and the quota of its control group."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        count = os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, min(count, quota) if quota else count)
+
+
+def _cgroup_quota() -> int | None:
+    for path, separate in (("/sys/fs/cgroup/cpu.max", None), ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", 1)):
+        try:
+            text = Path(path).read_text()
+            if separate:
+                text += " " + Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us").read_text()
+            quota, period = text.split()[:2]
+            if quota not in ("max", "-1"):
+                return max(1, -(-int(quota) // int(period)))
+        except (OSError, ValueError):
+            continue
+    return None

@@ -1,0 +1,90 @@
+"""`imdh fit --dry-run`: what would be read, used and left out, and what it would take."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from imdh_cli.cli.show import plural
+from imdh_cli.params import FitParams
+from imdh_cli.report.words import printable
+
+if TYPE_CHECKING:
+    from imdh_cli.features import Selection
+    from imdh_cli.sources import Source
+
+
+def show_plan(
+    source: Source, selection: Selection, params: FitParams, threads: int, *, as_json: bool
+) -> None:
+    """Print the plan to stdout."""
+    plan = make_plan(source, selection, params, threads)
+    if as_json:
+        click.echo(json.dumps(plan, ensure_ascii=False, indent=2, allow_nan=False))
+        return
+    click.echo(f"files ({len(plan['files'])}, in this order)")
+    for f in plan["files"]:
+        rows = "rows not known before reading" if f["rows"] is None else plural(f["rows"], "row")
+        size = "" if f["bytes"] is None else f", {f['bytes'] / 1e6:,.1f} MB"
+        click.echo(f"  {printable(f['name'])}  {f['format']}, {rows}{size}")
+    click.echo(f"features ({len(plan['features'])})")
+    for f in plan["features"]:
+        click.echo(f"  {printable(f['name'])}  {f['type']}")
+    if plan["left_out"]:
+        click.echo(f"left out ({len(plan['left_out'])})")
+        for f in plan["left_out"]:
+            click.echo(f"  {printable(f['name'])}  {printable(f['reason'])}")
+    click.echo(f"passes: {plan['passes']}; recount: {plan['recount']}; order: {plan['order']}")
+    click.echo(
+        f"memory: about {plan['memory_mb']:,.0f} MB "
+        f"(tree {plan['tree_mb']:,.1f}, buffer {plan['buffer_mb']:,.1f}); {plural(threads, 'thread')}"
+    )
+
+
+def make_plan(source: Source, selection: Selection, params: FitParams, threads: int) -> dict[str, Any]:
+    """The plan as plain values, for JSON."""
+    from imdh_cli.learning import block_rows, buffer_rows
+
+    d = len(selection.spec.names)
+    splits, nodes = 2**params.learn.depth - 1, 2 ** (params.learn.depth + 1) - 1
+    buffer = buffer_rows(params, d)
+    held = buffer if source.rows is None else min(buffer, source.rows)
+    # Directions and pivots; three sets of leaf moments and what is merged from them; histograms.
+    tree = 8 * (d * (splits + nodes + 2 * (4 * (splits + 1) + 2 * nodes)) + 3 * 128 * splits)
+    blocks = 8 * d * block_rows(d) * (2 * threads + 1) + 8 * d * min(source.rows or 65536, 65536) * 4
+    types = {f.name: str(f.type) for f in source.schema}
+    columns = []
+    for column in selection.spec.columns:
+        kind = types.get(column.name, "?")
+        if column.levels is None:
+            columns.append({"name": column.name, "type": kind})
+        else:
+            columns.append({"name": column.name, "type": f"{kind}, one-hot, {len(column.levels)} levels"})
+    small = source.rows is not None and source.rows <= held
+    if params.shuffle == "none":
+        order = "as in the input"
+    elif small:
+        order = "shuffled whole"
+    elif params.shuffle == "buffer" or not source.rereadable:
+        order = f"shuffled within a buffer of {buffer:,} rows"
+    else:
+        order = f"from many places at once, through a buffer of {buffer:,} rows"
+    auto = "2 up to a million rows, else 1" if source.rereadable else "2 if the buffer holds all rows, else 1"
+    return {
+        "files": [
+            {"name": p.name, "format": p.format, "rows": p.rows, "bytes": p.size} for p in source.parts
+        ],
+        "rows": source.rows,
+        "features": columns,
+        "matrix_columns": d,
+        "left_out": [{"name": n, "reason": r} for n, r in selection.left_out],
+        "passes": auto if params.passes == "auto" else params.passes,
+        "recount": params.recount,
+        "order": order,
+        "threads": threads,
+        "tree_mb": tree / 1e6,
+        "buffer_mb": 8 * d * held / 1e6,
+        "memory_mb": (tree + blocks + 8 * d * held) / 1e6 + 170,
+    }

@@ -1,0 +1,140 @@
+"""`imdh prune`: another number of clusters, without data; with data, counted exactly first."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from imdh_cli.cli import options
+from imdh_cli.cli.help import ExamplesCommand
+from imdh_cli.cli.show import Voice, threads_asked
+
+if TYPE_CHECKING:
+    from imdh_cli.model import Model
+    from imdh_cli.pruning import Pruning
+
+
+@click.command(
+    cls=ExamplesCommand,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples="""
+    imdh prune model.npz -k 12                  # rewrites model.npz
+    imdh prune model.npz -k 12 -o twelve.npz
+    imdh prune model.npz --table                # what each number of clusters would cost; writes nothing
+    imdh prune model.npz data.parquet           # count all rows under the tree, then choose again
+    """,
+)
+@click.argument("model", metavar="MODEL")
+@options.data_argument("[DATA]")
+@options.pruning_options
+@click.option("-o", "--output", help="Where the model goes. Default: MODEL, replaced as a whole.")
+@click.option(
+    "--table",
+    is_flag=True,
+    help="One line for each K: total sum of squares, and the split removed to get there.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The choice (with --table: the table) as JSON.")
+@options.missing_option
+@options.reading_options
+@options.output_options
+def prune(model: str, data: tuple[str, ...], **o: Any) -> None:
+    """Choose the number of clusters of MODEL again.
+
+    No data are needed. With DATA, moments and histograms are first counted exactly under the tree as
+    it is. What is not asked for stays as the model was fitted. Nothing is written when nothing was
+    asked to change.
+    """
+    with Voice(o) as voice:
+        _prune(model, data, o, voice)
+
+
+def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
+    from imdh_cli import reprune
+    from imdh_cli.model import load
+
+    model = load(path)
+    params = options.prune_params(o, model.params.prune)
+    if o["output"] is not None and o["output"] != "-":
+        from imdh_cli.atomic import check_target
+
+        check_target(o["output"], force=o["force"], inputs=data)
+    if data:
+        model = _recounted(model, data, o, voice)
+    changed, chosen = reprune.reprune(model, params)
+    changes = data or o["output"] is not None or params != model.params.prune
+    if changes:
+        from imdh_cli.cli.fit import write_model
+
+        target = o["output"] or path
+        write_model(changed, target, force=o["force"] or o["output"] is None)
+    if o["as_json"]:
+        import json
+
+        shown = _table(changed, chosen) if o["table"] else changed.metadata["choice"]
+        click.echo(json.dumps(shown, indent=2, allow_nan=False))
+    elif o["table"]:
+        _print_table(_table(changed, chosen))
+    from imdh_cli.cli.fit import choice_in_words
+
+    voice.say(choice_in_words(chosen, params.clusters) + (f"; wrote {target}" if changes else ""))
+
+
+def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> Model:
+    from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.sources import open_source
+
+    threads = threads_asked(o["threads"], voice)
+    tell_compiling(voice)
+    from imdh_cli import pipeline
+
+    with closing(open_source(data, options.source_params(o, threads))) as source:
+        counted, tally = pipeline.recount(
+            model, source, missing=o["missing"], threads=threads, on_progress=voice.on_progress()
+        )
+        for text in source.notes:
+            voice.note(text)
+    voice.close()
+    tell_rows(voice, tally)
+    return counted
+
+
+def _table(model: Model, chosen: Pruning) -> list[dict[str, Any]]:
+    """One row for each K from the largest down: what there is, and the split removed to get below it."""
+    from imdh_cli import pruning
+
+    removed = pruning.removed_at(chosen.merge_order, model.counts, model.params.prune.min_size)
+    rows = []
+    for k in range(chosen.largest, 0, -1):
+        split = int(removed[k - 1]) if k > 1 else None
+        rows.append(
+            {
+                "k": k,
+                "total_ss": float(chosen.total_ss[k - 1]),
+                "removed_split": split,
+                "weight": float(chosen.gains[split - 1]) if split else None,
+                "valley_depth": float(chosen.depths[split - 1]) if split else None,
+                "excess_mass": float(chosen.excess[split - 1]) if split else None,
+                "votes": int(chosen.votes[k - 1]),
+                "chosen": k == chosen.n_clusters,
+            }
+        )
+    return rows
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    """Tab-separated, a header first: for eyes, cut and awk."""
+    names = list(rows[0])
+    click.echo("\t".join(names))
+    for row in rows:
+        cells = []
+        for name in names:
+            value = row[name]
+            if value is None:
+                cells.append("")
+            elif isinstance(value, bool):
+                cells.append("*" if value else "")
+            else:
+                cells.append(f"{value:.6g}" if isinstance(value, float) else str(value))
+        click.echo("\t".join(cells))
