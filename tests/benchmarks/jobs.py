@@ -76,7 +76,8 @@ def minibatch(path: str) -> None:
 
 def learn_pass(rows: np.ndarray, threads: int) -> float:
     """Seconds of one pass of learning, everything counted, over rows that are in memory."""
-    from imdh_cli.learning import ColumnMoments, Learner, in_blocks
+    from imdh_cli.learning import ColumnMoments, Learner
+    from imdh_cli.order import RowStream
     from imdh_cli.params import FitParams
     from imdh_cli.tree import Tree
 
@@ -87,7 +88,7 @@ def learn_pass(rows: np.ndarray, threads: int) -> float:
     learner = Learner(tree, moments.scaling("standard"), params, threads)
     start = time.perf_counter()
     learner.begin_pass(counting=True)
-    for block in in_blocks([rows], learner.block_rows):
+    for block in RowStream([rows]).blocks(learner.block_rows):
         learner.meet(block)
     learner.finish()
     return time.perf_counter() - start
