@@ -56,9 +56,9 @@ class ArrowPart:
                 schema = reader.schema
                 self._batches: int = reader.num_record_batches
                 self.rows: int | None = _count_rows(reader)
+                check_unique(schema.names, name)
         except BROKEN as error:
             raise broken(name, "Arrow", error) from error
-        check_unique(schema.names, name)
         self.id_columns = pandas_index(schema)
         self.schema: pa.Schema = schema.remove_metadata()
 
@@ -161,7 +161,6 @@ class ArrowStreamPart:
         schema, batches = self._open()
         if not rereadable:
             self._begun = batches
-        check_unique(schema.names, name)
         self.id_columns = pandas_index(schema)
         self.schema: pa.Schema = schema.remove_metadata()
 
@@ -219,6 +218,7 @@ class ArrowStreamPart:
             if inside:
                 file.read(8)  # the magic and its padding; a stream follows, then the footer
             stream = pa.ipc.open_stream(pa.PythonFile(file))
+            check_unique(stream.schema.names, self.name)
             return stream.schema, self._iterate(stream, file, inside)
         except BROKEN as error:
             file.close()

@@ -180,7 +180,7 @@ def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> No
 
 
 def check_unique(names: Sequence[str], where: str) -> None:
-    """Raise DataError when two columns have one name."""
+    """Raise DataError when two columns have one name; ValueError for a name that is no UTF-8."""
     if len(set(names)) == len(names):
         return
     twice = next(n for n in names if names.count(n) > 1)

@@ -58,12 +58,12 @@ class ParquetPart:
         file = self._open()
         try:
             self.schema: pa.Schema = file.schema_arrow
+            check_unique(self.schema.names, name)
             self.rows: int | None = file.metadata.num_rows
             self._flat = file.metadata.num_columns == len(self.schema)
             self._groups = file.num_row_groups
         except BROKEN as error:
             raise broken(self.name, "Parquet", error) from error
-        check_unique(self.schema.names, name)
         self.id_columns = pandas_index(self.schema)
         self.schema = self.schema.remove_metadata()
 
