@@ -21,7 +21,7 @@ import pyarrow as pa
 from imdh_cli.atomic import Target, output_errors
 from imdh_cli.errors import OutputError, UsageError
 from imdh_cli.sinks.base import Sink, Tap
-from imdh_cli.sinks.tables import parquet_writer
+from imdh_cli.sinks.tables import check_parquet, parquet_writer
 
 _GATHER = 1 << 27  # bytes held for all clusters together
 _GROUP_ROWS = 1 << 20
@@ -48,6 +48,7 @@ class PartitionSink(Sink):
         self._target = os.path.realpath(folder)
         self._key = cluster_column
         self._file_schema = self.schema.remove(self.schema.get_field_index(cluster_column))
+        check_parquet(self._file_schema)
         self._parts: dict[int, _Part] = {}
         self._waiting_bytes = 0
         self._temporary: str | None = _hidden(self._target)
@@ -134,6 +135,7 @@ class _Part:
         self._tap = Tap(self._appender)  # type: ignore[arg-type]
         self._schema = schema
         self._writer = parquet_writer(self._tap, schema)
+        self._appender.release()
         self._waiting: list[pa.RecordBatch] = []
         self.waiting_rows = self.waiting_bytes = 0
 
@@ -193,9 +195,7 @@ def check_partitions(folder: Target, *, force: bool, inputs: Sequence[Target]) -
     for location in inputs:
         real = os.path.realpath(location)
         if os.path.exists(real) and os.path.commonpath([real, target]) == target:
-            raise UsageError(
-                f"{name} holds the input {os.fspath(location)}", "choose another folder"
-            )
+            raise UsageError(f"{name} holds the input {os.fspath(location)}", "choose another folder")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(f"{name} is a file, not a folder", "choose another name")
     if os.path.isdir(target):

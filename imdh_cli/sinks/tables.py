@@ -25,6 +25,7 @@ class ParquetSink(Sink):
         self._waiting_rows = self._waiting_bytes = 0
         try:
             with output_errors(self.name):
+                check_parquet(schema)
                 self._writer = parquet_writer(self._tap, schema)
         except BaseException:
             self.abort()
@@ -82,8 +83,8 @@ class ArrowSink(Sink):
         super().abort()
 
 
-def parquet_writer(tap: Tap, schema: pa.Schema) -> pq.ParquetWriter:
-    """A Parquet writer onto `tap`. Raises DataError for a type Parquet does not have."""
+def check_parquet(schema: pa.Schema) -> None:
+    """Raises DataError for a column of a type that Parquet does not have."""
     for field in schema:
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
@@ -92,6 +93,10 @@ def parquet_writer(tap: Tap, schema: pa.Schema) -> pq.ParquetWriter:
                 f'column "{field.name}" is {field.type}, which Parquet does not have',
                 "write .arrow, or leave the column out",
             ) from error
+
+
+def parquet_writer(tap: Tap, schema: pa.Schema) -> pq.ParquetWriter:
+    """A Parquet writer onto `tap`."""
     return pq.ParquetWriter(pa.PythonFile(tap, "w"), schema)
 
 

@@ -28,9 +28,7 @@ class TextSink(Sink):
     packed : None, or Arrow's name of a compression ("gzip", "zstd", "bz2")
     """
 
-    def __init__(
-        self, out: Output, schema: pa.Schema, *, delimiter: str, packed: str | None = None
-    ) -> None:
+    def __init__(self, out: Output, schema: pa.Schema, *, delimiter: str, packed: str | None = None) -> None:
         super().__init__(out, schema)
         self._delimiter = delimiter
         self._tap = Tap(out.file)
@@ -130,13 +128,27 @@ def _as_text(column: pa.Array) -> pa.Array:
         column = column.cast(pa.int64())
     if pa.types.is_float16(column.type):
         column = column.cast(pa.float32())
-    return column.cast(_TEXT)
+    text = column.cast(_TEXT)
+    if pa.types.is_float64(column.type):
+        text = _without_exponent(column, text)
+    return text
+
+
+def _without_exponent(column: pa.Array, text: pa.Array) -> pa.Array:
+    """Arrow writes 1.7e+12 for a time in milliseconds; whole numbers that are exact stay plain."""
+    size = pc.abs(column)
+    whole = pc.and_(
+        pc.and_(pc.greater_equal(size, 1e10), pc.less(size, 2.0**53)),
+        pc.equal(pc.floor(column), column),
+    )
+    if not pc.any(whole).as_py():
+        return text
+    plain = pc.if_else(whole, column, 0.0).cast(pa.int64()).cast(_TEXT)
+    return pc.if_else(whole, plain, text)
 
 
 def _may_need_quotes(type_: pa.DataType) -> bool:
-    return not (
-        pa.types.is_primitive(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_)
-    )
+    return not (pa.types.is_primitive(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_))
 
 
 def _quoted(text: pa.Array, delimiter: str) -> pa.Array:
