@@ -1,0 +1,457 @@
+"""One CSV file or stream -> record batches: numbers as float64, everything else as the text it is.
+
+The text is cut into blocks that begin and end with a record (`records.py`), and each block is parsed
+alone (`blocks.py`), so row numbers are exact, blocks can be parsed in several threads, and a byte range
+that `pieces` gives holds the very rows that `chunks` gives.
+
+Rules that are not obvious:
+
+- A blank line is a row with an empty cell in a table of one column, and no row in a wider one.
+- Columns are typed from a sample: the start of the file and, where it can be sought in, places further
+  on. See `Evidence.numeric`.
+- A byte order mark decides the encoding, whatever was asked for.
+- A row with too many or too few cells, or with text where a number belongs, is an error; under
+  `on_bad_row="skip"` it stays and is marked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from imdh_cli.errors import DataError, UsageError
+from imdh_cli.params import SourceParams
+from imdh_cli.sources.base import Chunk, Opener, Piece, check_columns, listed
+from imdh_cli.sources.blocks import BlockParser, Fault, Layout, Rows, ordered_map
+from imdh_cli.sources.compression import Read, cannot_read, filled, prefixed
+from imdh_cli.sources.dialect import Dialect, dialect_of, given_delimiter, undecodable
+from imdh_cli.sources.numbers import USUAL_NULLS, Evidence
+from imdh_cli.sources.records import (
+    MAX_RECORD,
+    Block,
+    RecordTooLong,
+    Scanner,
+    UnclosedQuote,
+    blocks,
+)
+from imdh_cli.sources.survey import (
+    decimal_commas,
+    readable,
+    schema_of,
+    see,
+    whole_records,
+)
+from imdh_cli.sources.text import Encoding, encoding_of
+from imdh_cli.sources.text_file import OpenText, TextFile
+
+BLOCK = 2 << 20  # bytes parsed at a time
+HEAD = 1 << 20  # bytes that the dialect and the types are told from
+BRIEF = 64 << 10
+PLACE = 256 << 10  # bytes looked at in each further place
+SAMPLE = 16 << 20  # bytes that a sample, or the rows of a very wide table, may take
+PIECE = 1 << 20
+LEAST, MOST = 64, 4096  # pieces
+
+
+class CsvPart:
+    """One CSV file or stream. Satisfies `base.Reader`.
+
+    Parameters
+    ----------
+    name : str
+        As errors should name it.
+    opener : callable
+        Gives a fresh binary file at its start; called once only when not `rereadable`.
+    path : str, optional
+        Of a file on this machine. Only such a file is sampled in several places and cut into pieces.
+    brief : bool
+        Look at the first 64 KB only: for one file of very many.
+
+    Raises
+    ------
+    DataError
+        For what can be told from the first bytes: a header that does not do, a format not read.
+    UsageError
+        For an option that makes no sense.
+    """
+
+    format = "csv"
+    id_columns: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        name: str,
+        opener: Opener,
+        params: SourceParams,
+        rereadable: bool,
+        path: str | None = None,
+        *,
+        brief: bool = False,
+    ) -> None:
+        if params.decimal not in (".", ","):
+            raise UsageError(f"--decimal {params.decimal!r}: neither . nor ,", "try --decimal ,")
+        self.name = name
+        self.rereadable = rereadable
+        self.rows: int | None = None  # 0 for a file without even a header
+        self.size = None if path is None or not rereadable else _size(path, name)
+        self.schema: pa.Schema = pa.schema([])
+        self.bad_rows = 0  # in the current reading
+        self.bytes_read = 0  # of the file, as stored, in the current reading
+        self._params = params
+        self._text = TextFile(
+            name, opener, encoding_of(params.encoding), self._count, path if rereadable else None
+        )
+        self._stream: OpenText | None = None  # a stream's text behind `_head`, until it is read
+        self._head = b""  # what was read of it, from the first row
+        self.notes: list[str] = []
+        self._look(brief)
+
+    def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        """All rows in order, or the first `params.max_rows`; faults behind those are not noticed.
+
+        Raises
+        ------
+        DataError
+            At once for a column that is not there or a stream that has been read; from the iterator
+            for a row that cannot be used, after the rows before it.
+        """
+        if self.rows == 0:
+            return iter(())
+        if not self.rereadable and self._stream is None:
+            raise self._spent()
+        return self._in_order(self._parser(features, keep))
+
+    def pieces(self, features: Sequence[str]) -> list[Piece] | None:
+        """Byte ranges, each of whole records; None when the file cannot be sought in.
+
+        One pass over the bytes, without parsing them. 64 pieces at least, so that a small file in an
+        unlucky order can be met in a better one; of 1 MB each in larger files.
+        """
+        if self.rows == 0:
+            return []
+        if not self._text.seekable or self.size is None or self._params.max_rows is not None:
+            return None
+        parser = self._parser(features, ())
+        size = max(1, min(self.size // LEAST, PIECE), self.size // MOST)
+        found = []
+        try:
+            for block in blocks(self._range(0, self.size), self._scanner, size):
+                read = partial(self._piece, parser, block.offset, block.data.size)
+                found.append(Piece(None, block.data.size, read))
+        except (UnclosedQuote, RecordTooLong):
+            return None  # read in order it is found again, and the line is known
+        return found
+
+    def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
+        """The first rows of some columns, fewer where they are very wide. Faults become nulls.
+
+        A stream keeps the bytes, and `chunks` gives the rows again.
+        """
+        names = self.schema.names if columns is None else list(columns)
+        check_columns(names, self.schema.names, self.name)
+        schema = pa.schema(self.schema.field(n) for n in names)
+        if self.rows == 0:
+            return schema.empty_table()
+        text, ended = self._first_text(rows)
+        whole = readable(whole_records(text, self._layout.delimiter, ended), self._text.charset)
+        if not whole:
+            return schema.empty_table()
+        layout = replace(self._layout, encoding=Encoding("utf-8", "utf-8"), skip=True)
+        parser = BlockParser(layout, _types(self.schema), names, ())
+        parsed = parser(Block(pa.py_buffer(whole), 0, b'"' in whole, False))
+        assert isinstance(parsed, Rows)
+        return pa.Table.from_batches([parsed.features.slice(0, rows)])
+
+    def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
+        """Read these columns as numbers, or as text, whatever the sample looked like."""
+        types = {**dict.fromkeys(numbers, pa.float64()), **dict.fromkeys(texts, pa.string())}
+        check_columns(types, self.schema.names, self.name)
+        self.schema = pa.schema((f.name, types.get(f.name, f.type)) for f in self.schema)
+
+    def close(self) -> None:
+        """Let go of a stream that was not read."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _look(self, brief: bool) -> None:
+        """The dialect, and the types of the columns."""
+        text = self._text.open()
+        try:
+            self._dialect, head, ended = self._begin(text.read, BRIEF if brief else HEAD)
+        except BaseException:
+            text.close()
+            raise
+        self.notes += [*self._text.notes, *self._dialect.notes]
+        self._scanner = Scanner(self._dialect.delimiter)
+        head = head[self._dialect.start :]
+        if not self._dialect.names:
+            self.rows = 0
+            text.close()
+            return
+        if self.rereadable:
+            text.close()
+        else:
+            self._head, self._stream = head, text
+        self._layout = Layout(
+            names=self._dialect.names,
+            delimiter=self._dialect.delimiter,
+            decimal=self._params.decimal,
+            encoding=self._text.encoding,
+            nulls=tuple(dict.fromkeys((*USUAL_NULLS, *(self._params.null_values or ())))),
+            skip=self._params.on_bad_row == "skip",
+        )
+        self._see_all(head, ended, brief)
+
+    def _see_all(self, head: bytes, ended: bool, brief: bool) -> None:
+        evidence = {n: Evidence() for n in self._layout.names}
+        self._see(head, ended, evidence)
+        if not ended and not brief and self._text.seekable:
+            self._see_places(evidence)
+        self.schema = schema_of(evidence)
+        commas = decimal_commas(evidence)
+        if commas:
+            self.notes.append(
+                f"{self.name}: {listed(commas)}: these look like numbers with a decimal comma (--decimal ,)"
+            )
+
+    def _begin(self, read: Read, size: int) -> tuple[Dialect, bytes, bool]:
+        """The dialect and the text it was told from: some whole rows, however wide they are."""
+        head, ended = filled(read, size)
+        while True:
+            dialect = dialect_of(
+                head,
+                name=self.name,
+                encoding=self._text.charset,
+                delimiter=given_delimiter(self._params.delimiter),
+                decimal=self._params.decimal,
+                header=self._params.header,
+                complete=ended,
+            ) or Dialect(b",", (), 0, 0, 0)
+            if ended or _enough(head, dialect):
+                return dialect, head, ended
+            if len(head) > MAX_RECORD:
+                raise self._too_long(1)
+            head, ended = filled(read, len(head), head)
+
+    def _see(self, text: bytes, ended: bool, evidence: dict[str, Evidence]) -> None:
+        whole = whole_records(text, self._layout.delimiter, ended)
+        see(readable(whole, self._text.charset), self._layout, evidence)
+
+    def _see_places(self, evidence: dict[str, Evidence]) -> None:
+        """Places further on: a column may be empty, or whole numbers, for as long as it likes."""
+        assert self.size is not None
+        wide = max(PLACE, 8 * self._dialect.first_end)
+        for start in (self.size // 4, self.size // 2, 3 * self.size // 4, self.size - wide):
+            if start < HEAD:
+                continue
+            # Where a record begins is known from the front only. Nearly always a newline ends one;
+            # where it does not, the rows do not fit and are not looked at.
+            text = self._text.read_at(start, wide)
+            self._see(text[text.find(b"\n") + 1 :], False, evidence)
+
+    def _parser(self, features: Sequence[str], keep: Sequence[str]) -> BlockParser:
+        check_columns((*features, *keep), self.schema.names, self.name)
+        return BlockParser(self._layout, _types(self.schema), features, keep)
+
+    def _from_first_row(self) -> OpenText:
+        """The text of the rows. A stream's can be had once."""
+        if not self.rereadable:
+            if self._stream is None:
+                raise self._spent()
+            text, self._stream = self._stream, None
+            head, self._head = self._head, b""
+            return text._replace(read=prefixed(head, text.read))
+        text = self._text.open()
+        filled(text.read, self._dialect.start)
+        return text
+
+    def _first_text(self, rows: int) -> tuple[bytes, bool]:
+        """Text of as many rows, or of SAMPLE bytes, and whether that is all."""
+        text = self._from_first_row()
+        try:
+            head, ended = filled(text.read, HEAD)
+            while not ended and len(head) < SAMPLE and head.count(b"\n") <= rows:
+                head, ended = filled(text.read, len(head), head)
+        except BaseException:
+            text.close()
+            raise
+        if self.rereadable:
+            text.close()
+        else:
+            self._head, self._stream = head, text
+        return head, ended
+
+    def _in_order(self, parser: BlockParser) -> Iterator[Chunk]:
+        self.bad_rows = self.bytes_read = 0
+        text = self._from_first_row()
+        try:
+            yield from self._numbered(parser, text.read, None, self._params.max_rows, self._params.threads)
+        finally:
+            text.close()
+
+    def _piece(self, parser: BlockParser, offset: int, size: int) -> Iterator[Chunk]:
+        return self._numbered(parser, self._range(offset, offset + size), offset, None, 1)
+
+    def _range(self, start: int, stop: int) -> Read:
+        """Bytes of the rows, counted from the first row's start."""
+        place = start
+
+        def read(n: int) -> bytes:
+            nonlocal place
+            data = self._text.read_at(self._dialect.start + place, min(n, stop - place))
+            place += len(data)
+            return data
+
+        return read
+
+    def _before(self, offset: int) -> tuple[int, int]:
+        """Rows and line ends before a byte: counted when an error in a piece has to be placed."""
+        count = BlockParser(replace(self._layout, skip=True), {}, (), ())
+        rows, lines = 0, self._dialect.lines
+        if offset:
+            for block in blocks(self._range(0, offset), self._scanner, BLOCK):
+                counted = count(block)
+                if isinstance(counted, Rows):
+                    rows += counted.features.num_rows
+                    lines += counted.lines
+        return rows, lines
+
+    def _numbered(
+        self, parser: BlockParser, read: Read, offset: int | None, limit: int | None, threads: int
+    ) -> Iterator[Chunk]:
+        """Chunks of the rows that `read` gives, all of them or a piece `offset` bytes after the first row."""
+        rows = lines = 0
+        left = limit if limit is not None else 1 << 62
+
+        def place() -> tuple[int, int]:
+            before = self._before(offset or 0)
+            return before[0] + rows, before[1] + lines
+
+        parsed = ordered_map(parser, blocks(read, self._scanner, BLOCK), threads)
+        try:
+            for block, found in parsed:
+                if isinstance(found, Fault):
+                    if found.row < left:
+                        raise self._fault(found, *place())
+                    # Nobody asked for the row at fault, only for rows before it.
+                    found = parser(block._replace(data=block.data.slice(0, found.offset)))
+                    assert isinstance(found, Rows)
+                self._account(block, found, offset, rows)
+                yield from self._sliced(found, rows if offset is None else None, left)
+                n = found.features.num_rows
+                rows, lines, left = rows + n, lines + found.lines, left - n
+                if left <= 0:
+                    return
+        except UnclosedQuote as error:
+            raise DataError(
+                f"{self.name}, line {place()[1] + error.lines + 1}: "
+                "a quote is opened here and not closed where a cell ends",
+                'close it, or double it ("") where it belongs to the text',
+            ) from None
+        except RecordTooLong:
+            raise self._too_long(place()[1] + 1) from None
+        finally:
+            parsed.close()
+
+    def _count(self, n: int) -> None:
+        self.bytes_read += n
+
+    def _account(self, block: Block, found: Rows, offset: int | None, rows: int) -> None:
+        if offset is not None:
+            self._count(block.data.size)
+        if block.nul and not any("NUL" in note for note in self.notes):
+            after = f" after row {rows}" if offset is None else ""
+            self.notes.append(f"{self.name}: NUL bytes{after}: the file may be damaged (a crash leaves them)")
+
+    def _sliced(self, found: Rows, first: int | None, left: int) -> Iterator[Chunk]:
+        total = min(found.features.num_rows, left)
+        for start in range(0, total, self._params.batch_rows):
+            n = min(self._params.batch_rows, total - start)
+            bad = None if found.bad is None else found.bad[start : start + n]
+            if bad is not None:
+                count = int(bad.sum())
+                self.bad_rows += count
+                bad = bad if count else None
+            kept = None if found.kept is None else found.kept.slice(start, n)
+            origin = (self.name, None if first is None else first + start)
+            yield Chunk(found.features.slice(start, n), kept, bad, origin)
+
+    def _fault(self, fault: Fault, rows: int, lines: int) -> DataError:
+        row, line = rows + fault.row + 1, lines + fault.line + 1
+        skip = "--on-bad-row skip"
+        if fault.undecodable is not None:
+            where = f"{self.name}, row {row}"
+            return undecodable(where, self._text.encoding.name, fault.undecodable)
+        if fault.cells is not None:
+            width = len(self._layout.names)
+            what = f"{fault.cells} {_cells(fault.cells)} where there should be {width}"
+            if fault.nul:
+                what += ", and NUL bytes: the file may be damaged"
+            hint = f"mend the line, name the --delimiter, or add {skip}"
+            return DataError(f"{self.name}, line {line} (row {row}): {what}", hint)
+        where = f'{self.name}, row {row}, column "{fault.column}"'
+        if "\x00" in fault.value:
+            return DataError(
+                f"{where}: NUL bytes where a number belongs: the file may be damaged",
+                f"copy it again, or add {skip}",
+            )
+        said = f"{where}: {_shown(fault.value)} is not a number"
+        if self._params.decimal == "." and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", fault.value):
+            return DataError(said, f"add --decimal , or {skip}")
+        if fault.value == fault.column:
+            return DataError(said, f"take the second header line out, or add {skip}")
+        return DataError(said, f"add {_null_option(fault.value)}, or {skip}")
+
+    def _spent(self) -> DataError:
+        return DataError(f"{self.name}: it can be read once only", "name a file instead")
+
+    def _too_long(self, line: int) -> DataError:
+        return DataError(
+            f"{self.name}, line {line}: no end of the row within {MAX_RECORD >> 20} MB",
+            "is a quote left open there, or is this no CSV file?",
+        )
+
+
+def _enough(head: bytes, dialect: Dialect) -> bool:
+    """Whether a head holds the first record and some whole rows after it."""
+    if not dialect.names or dialect.first_end >= len(head):
+        return False
+    if len(head) < min(64 * dialect.first_end, SAMPLE):
+        return False
+    return len(head) >= SAMPLE or bool(whole_records(head[dialect.start :], dialect.delimiter, False))
+
+
+def _size(path: str, name: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise cannot_read(name, error) from error
+
+
+def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    return {f.name: f.type for f in schema}
+
+
+def _cells(n: int) -> str:
+    return "cell" if n == 1 else "cells"
+
+
+def _shown(value: str) -> str:
+    """A cell for a message: one line, not too long, nothing that a terminal would act on."""
+    short = value if len(value) <= 40 else value[:40] + "..."
+    return json.dumps(short, ensure_ascii=not short.isprintable())
+
+
+def _null_option(value: str) -> str:
+    if len(value) > 40 or not value.isprintable():
+        return "--null-value with this text"
+    joint = "=" if value.startswith("-") else " "
+    return f"--null-value{joint}{shlex.quote(value.strip())}"

@@ -1,0 +1,104 @@
+"""Text cells -> numbers: what counts as one, what counts as missing, and what is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# The spellings that pandas, Arrow and DuckDB agree on, and pandas' own. "n/a", "-", "?" and the like are
+# words: whether they mean a missing value is for the person to say (--null-value).
+USUAL_NULLS = (
+    *("", "NA", "N/A", "#N/A", "#NA", "#N/A N/A", "<NA>", "null", "Null", "NULL", "None"),
+    *("NaN", "nan", "NAN", "-NaN", "-nan", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND"),
+)
+
+_DIGITS = r"([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?"
+_NUMBER = rf"(?i)^[+-]?({_DIGITS}|inf|infinity|nan)$"
+_DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
+
+MOSTLY = 0.9
+FEW = 3
+
+
+def to_numbers(
+    cells: pa.Array, nulls: pa.Array, decimal: str = "."
+) -> tuple[pa.DoubleArray, np.ndarray | None]:
+    """Numbers, and which cells are none.
+
+    Parameters
+    ----------
+    cells : string array of shape (n,)
+        Null where missing.
+    nulls : string array
+        Spellings of a missing value; blanks around a cell do not matter, and a blank cell is missing.
+    decimal : "." or ","
+
+    Returns
+    -------
+    numbers : float64 array of shape (n,)
+        Null where missing and where the cell is no number.
+    wrong : ndarray of shape (n,), bool, or None
+        The cells that are neither number nor missing; None when there are none.
+    """
+    text = pc.utf8_trim_whitespace(cells)
+    blank = pc.or_(pc.is_in(text, value_set=nulls), pc.equal(text, ""))
+    text = pc.if_else(blank, None, text)
+    if decimal != ".":
+        # "1.5" is no number where the comma is the decimal point: the point becomes something else.
+        text = pc.replace_substring(pc.replace_substring(text, ".", "!"), decimal, ".")
+    try:
+        return pc.cast(text, pa.float64()), None
+    except pa.ArrowInvalid:
+        pass
+    is_number = pc.fill_null(pc.match_substring_regex(text, _NUMBER), True)
+    wrong = ~is_number.to_numpy(zero_copy_only=False)
+    text = pc.if_else(is_number, text, None)
+    numbers = pc.cast(pc.utf8_ltrim(text, "+"), pa.float64())
+    return numbers, wrong if wrong.any() else None
+
+
+@dataclass
+class Evidence:
+    """What the sampled cells of one column are."""
+
+    numbers: int = 0
+    words: int = 0
+    some_words: list[str] = field(default_factory=list)  # distinct, at most FEW + 1
+    commas: int = 0  # words that are numbers with a decimal comma
+
+    def see(self, cells: pa.Array, nulls: pa.Array, decimal: str) -> None:
+        """Add string cells."""
+        numbers, wrong = to_numbers(cells, nulls, decimal)
+        self.numbers += len(numbers) - numbers.null_count
+        if wrong is None:
+            return
+        words = cells.filter(pa.array(wrong))
+        self.words += len(words)
+        self.commas += pc.sum(pc.match_substring_regex(words, _DECIMAL_COMMA)).as_py() or 0
+        if len(self.some_words) <= FEW:
+            new = words.slice(0, 1000).unique().to_pylist()
+            self.some_words = list(dict.fromkeys([*self.some_words, *new]))[: FEW + 1]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether this is a column of numbers.
+
+        Without any word it is, also when it is empty so far. A word here and there does not make a
+        column of numbers a text column, which would then silently be no feature: it is an error, or a
+        spelling of a missing value that the person has to name. So a column is one of numbers when nine
+        cells in ten are, or half of them and the rest are at most three different words.
+        """
+        if not self.words:
+            return True
+        share = self.numbers / (self.numbers + self.words)
+        return share >= MOSTLY or (share >= 0.5 and len(self.some_words) <= FEW)
+
+
+def all_numbers(cells: Sequence[str], decimal: str = ".") -> bool:
+    """Whether every cell is a number, and none is missing."""
+    numbers, wrong = to_numbers(pa.array(cells, pa.string()), pa.array([""]), decimal)
+    return wrong is None and numbers.null_count == 0

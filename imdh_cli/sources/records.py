@@ -1,0 +1,216 @@
+"""Text -> blocks that begin and end with a record, quoted newlines and all.
+
+What a quote means is what Arrow's parser and Python's csv module say: it is special at the start of a
+field only, a doubled one inside a quoted field is a quote, and text after the closing quote belongs to
+the field. Elsewhere a quote is a letter like any other.
+
+Where the text is tidy (every quote opens, closes or is doubled) the quotes that open and close alternate,
+so a newline ends a record exactly when an even number of quotes stand before it: a few whole-array steps.
+A block that is not tidy is walked quoted field by quoted field with a regular expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from imdh_cli.sources.compression import Read, filled
+
+MAX_RECORD = 64 << 20  # bytes; more than this without a record's end is an unclosed quote, or no table
+
+
+class UnclosedQuote(Exception):
+    """A quoted field without an end, or with an end that is none.
+
+    offset : of the quote that opens it, from the start of the bytes looked at.
+    lines : line ends between there and the quote; filled in by `blocks`.
+    """
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"a quote at byte {offset} is never closed")
+        self.offset = offset
+        self.lines = 0
+
+
+class RecordTooLong(Exception):
+    """More than MAX_RECORD bytes without the end of a record."""
+
+
+class Block(NamedTuple):
+    """Whole records.
+
+    data : their bytes, line ends included.
+    offset : of the first byte, from where reading began.
+    quoted, nul : whether there is any quote, any NUL byte.
+    """
+
+    data: pa.Buffer
+    offset: int
+    quoted: bool
+    nul: bool
+
+
+class Scanner:
+    """Finds the ends of records. Bytes handed over always begin with the start of a record."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        if len(delimiter) != 1:
+            raise ValueError("the delimiter is one byte")
+        self.delimiter = delimiter
+        self._beside = np.zeros(256, dtype=bool)  # what may stand outside of a tidy quote
+        self._beside[list(delimiter + b'\r\n"')] = True
+        edge = re.escape(delimiter)
+        field = rb'"(?<![^%s\r\n]")[^"]*+(?:""[^"]*+)*+("?)' % edge
+        self._quoted = re.compile(field)
+        self._token = re.compile(field + rb"|\r\n|\n|\r")
+
+    def last_end(self, data: bytes) -> int:
+        """Where the last whole record ends; 0 when there is none.
+
+        Raises
+        ------
+        UnclosedQuote
+            For a quoted field over several lines after whose closing quote other text follows: a
+            quote was left open above, and the next one in the file was taken for its end.
+        """
+        if b'"' not in data:
+            return _newline_before(data, 0, len(data), b"\n") or _newline_before(
+                data, 0, len(data) - 1, b"\r"
+            )
+        starts, ends = self._spans(data)
+        return _last_outside(data, starts, ends, b"\n", len(data)) or _last_outside(
+            data, starts, ends, b"\r", len(data) - 1
+        )
+
+    def check_closed(self, data: bytes) -> None:
+        """Raise UnclosedQuote when the bytes, which nothing follows, end inside quotes."""
+        if b'"' in data:
+            starts, ends = self._spans(data)
+            if len(ends) and ends[-1] > len(data):
+                raise UnclosedQuote(_opening(starts, ends))
+
+    def records(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Start and end of each record, line ends not included. Slow: for heads and for errors."""
+        start = 0
+        for match in self._token.finditer(data):
+            if match.group()[:1] != b'"':
+                yield start, match.start()
+                start = match.end()
+        if start < len(data):
+            yield start, len(data)
+
+    def fields(self, record: bytes) -> list[bytes]:
+        """The cells of one record, quotes taken off."""
+        cells = []
+        place, end = 0, len(record)
+        while True:
+            cell = b""
+            if record[place : place + 1] == b'"':
+                match = self._quoted.match(record, place)
+                assert match is not None
+                cell = match.group()[1 : -1 if match.group(1) else None].replace(b'""', b'"')
+                place = match.end()
+            stop = record.find(self.delimiter, place)
+            cells.append(cell + record[place : stop if stop >= 0 else end])
+            if stop < 0:
+                return cells
+            place = stop + 1
+
+    def count_fields(self, record: bytes) -> int:
+        """How many cells a record has."""
+        return self._quoted.sub(b"", record).count(self.delimiter) + 1
+
+    def _spans(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """Stretches within quotes, in order: from an opening quote to behind its closing one.
+
+        A doubled quote may end one stretch and begin the next. An open last one ends behind the data.
+        """
+        letters = np.frombuffer(data, dtype=np.uint8)
+        quotes = np.flatnonzero(letters == ord('"'))
+        opening, closing = quotes[::2], quotes[1::2]
+        before = letters[opening[opening > 0] - 1]
+        after = letters[closing[closing < len(data) - 1] + 1]
+        if self._beside[before].all() and self._beside[after].all():
+            ends = np.full(len(opening), len(data) + 1)
+            ends[: len(closing)] = closing + 1
+            return opening, ends
+        return self._walked(data)
+
+    def _walked(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
+        starts, ends = [], []
+        after = self.delimiter + b"\r\n"
+        for match in self._quoted.finditer(data):
+            starts.append(match.start())
+            ends.append(match.end() if match.group(1) else len(data) + 1)
+            follows = data[match.end() : match.end() + 1]
+            if follows and follows not in after and match.group(1):
+                text = match.group()
+                if b"\n" in text or b"\r" in text:
+                    raise UnclosedQuote(match.start())
+        return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
+
+
+def blocks(read: Read, scanner: Scanner, size: int, *, largest: int = MAX_RECORD) -> Iterator[Block]:
+    """Blocks of about `size` bytes, each of whole records; larger where a record is.
+
+    Raises
+    ------
+    UnclosedQuote, RecordTooLong
+        After the blocks before; the offset is from the end of the last of them.
+    """
+    offset, rest = 0, b""
+    want = size
+    while True:
+        data, ended = filled(read, want, rest)
+        if not data:
+            return
+        try:
+            end = scanner.last_end(data)
+            if ended or (not end and len(data) > largest):
+                scanner.check_closed(data)
+                if not ended:
+                    raise RecordTooLong
+                end = len(data)
+        except UnclosedQuote as error:
+            error.lines = line_count(data[: error.offset])
+            raise
+        if end:
+            yield Block(pa.py_buffer(data).slice(0, end), offset, b'"' in data, b"\x00" in data)
+            offset += end
+        if ended:
+            return
+        rest = data[end:]
+        # Doubling keeps the work for one huge record linear in its length.
+        want = size if end else max(size, len(rest))
+
+
+def line_count(data: bytes) -> int:
+    """Line ends as an editor counts them."""
+    return data.count(b"\n") or data.count(b"\r")
+
+
+def _newline_before(data: bytes, start: int, stop: int, newline: bytes) -> int:
+    """Behind the last newline in `data[start:stop]`, or 0."""
+    return data.rfind(newline, start, max(start, stop)) + 1
+
+
+def _last_outside(data: bytes, starts: np.ndarray, ends: np.ndarray, newline: bytes, stop: int) -> int:
+    """Behind the last newline before `stop` that is outside of all stretches, or 0."""
+    for i in range(len(starts) - 1, -1, -1):
+        found = _newline_before(data, int(ends[i]), stop, newline)
+        if found:
+            return found
+        stop = int(starts[i])
+    return _newline_before(data, 0, stop, newline)
+
+
+def _opening(starts: np.ndarray, ends: np.ndarray) -> int:
+    """Where the last quoted field begins: over doubled quotes, stretches follow without a gap."""
+    i = len(starts) - 1
+    while i > 0 and ends[i - 1] == starts[i]:
+        i -= 1
+    return int(starts[i])
