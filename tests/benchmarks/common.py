@@ -118,7 +118,7 @@ def save(result: Mapping[str, Any], path: Path) -> None:
     """Write a result, whole or not at all: long runs save after every step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    temporary.write_text(json.dumps(result, indent=1) + "\n")
     temporary.replace(path)
 
 
