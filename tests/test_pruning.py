@@ -1,0 +1,411 @@
+"""Pruning against the slow twin, closed forms, planted partitions and data without clusters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imdh_cli import pruning
+from imdh_cli.errors import UsageError
+from imdh_cli.learning import Learner
+from imdh_cli.params import PAPER_PRESET, FitParams, PruneParams
+from imdh_cli.tree import Scaling, Tree
+from tests import naive
+
+# --- summaries to prune ---------------------------------------------------------------------------
+
+
+def random_summary(seed: int, depth: int, rows: int, *, valleys: bool = True) -> naive.Summary:
+    """Rows thrown into leaves, some leaves empty; histograms with and without valleys."""
+    rng = np.random.default_rng(seed)
+    leaves, d = 2**depth, 3
+    open_leaves = rng.permutation(leaves)[: rng.integers(1, leaves + 1)]
+    share = rng.exponential(size=len(open_leaves)) ** 2
+    leaf = rng.choice(open_leaves, rows, p=share / share.sum())
+    Z = rng.standard_normal((leaves, d))[leaf] * 2 + rng.standard_normal((rows, d)) * 0.5
+    nodes = {}
+    for i in range(leaves):
+        nodes[leaves + i] = naive.Moments.empty(d)
+        for z in Z[leaf == i]:
+            nodes[leaves + i].add(z)
+    histograms = np.zeros((leaves - 1, 128), np.int64)
+    means = rng.standard_normal((2 * leaves - 1, d))
+    summary = naive._summary(nodes, means, histograms)
+    summary.pivots = summary.means + 0.2 * means
+    for j in range(leaves - 1):
+        apart = rng.choice([0.0, 0.8, 1.5]) if valleys else 0.0
+        u = rng.choice([-apart, apart], summary.counts[j]) + 0.4 * rng.standard_normal(summary.counts[j])
+        np.add.at(histograms[j], [naive.bin_of(x) for x in u], 1)
+    return summary
+
+
+def prune(summary: naive.Summary, **params) -> pruning.Pruning:
+    return pruning.prune(
+        summary.counts,
+        summary.means,
+        summary.ss,
+        summary.pivots,
+        summary.histograms,
+        PruneParams(**params),
+    )
+
+
+def assert_same_choice(ours: pruning.Pruning, twins: naive.Choice) -> None:
+    valley = twins.valley
+    np.testing.assert_allclose(ours.depths, valley.depth, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(ours.significant, valley.significant)
+    np.testing.assert_array_equal(ours.kept, valley.kept)
+    assert ours.merge_order.tolist() == twins.order
+    assert ours.largest == twins.largest
+    scale = 1e-9 * max(1.0, np.abs(twins.Q).max())
+    np.testing.assert_allclose(ours.credit, twins.Q, rtol=1e-9, atol=scale)
+    np.testing.assert_allclose(ours.total_ss, twins.total_ss, rtol=1e-9)
+    assert np.flatnonzero(ours.votes).tolist() == sorted({k - 1 for k in twins.votes})
+    assert ours.votes.sum() == len(twins.votes)
+    assert ours.n_clusters == twins.K
+    assert (ours.clarity, ours.alternatives) == (twins.clarity, twins.alternatives)
+    np.testing.assert_array_equal(ours.cluster_of_leaf, twins.cluster_of_leaf)
+
+
+PARAMS = [
+    {},
+    {"clusters": "valleys"},
+    {"clusters": 2},
+    {"max_clusters": 4},
+    {"min_size": 10},
+    {"elbow": "paper"},
+    {"weight": "ss", "elbow": "paper"},
+    {"weight": "ss"},
+    {"weight": "ss", "elbow": "paper", "min_size": 10},
+]
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=str)
+@pytest.mark.parametrize(("depth", "rows"), [(2, 60), (4, 800), (5, 2000)])
+@pytest.mark.parametrize("seed", range(2))
+def test_every_choice_is_the_twins(depth, rows, seed, params):
+    summary = random_summary(seed, depth, rows)
+    if "clusters" in params and (summary.counts[2**depth - 1 :] > 0).sum() == 1:
+        params = {}
+    assert_same_choice(prune(summary, **params), naive.prune(summary, **params))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 5])
+def test_a_handful_of_rows_is_pruned_as_by_the_twin(rows):
+    summary = random_summary(0, 3, rows)
+    assert_same_choice(prune(summary), naive.prune(summary))
+
+
+def test_excess_and_gains_are_the_twins():
+    summary = random_summary(5, 5, 3000)
+    ours, twins = prune(summary), naive.valleys(summary)
+    enough = summary.counts[:31] >= 4
+    np.testing.assert_allclose(ours.excess[enough], twins.excess[enough], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(ours.gains, twins.gain, rtol=1e-9, atol=1e-9)
+
+
+@given(
+    left=st.lists(st.integers(0, 30), min_size=64, max_size=64),
+    right=st.lists(st.integers(0, 30), min_size=64, max_size=64),
+)
+@settings(max_examples=30, deadline=None)
+def test_excess_mass_is_the_twins_on_any_histogram(left, right):
+    histogram = np.array(left + right, np.int64)
+    n = max(4, int(histogram.sum()))
+    ours = pruning.excess_mass(histogram[np.newaxis], np.array([n]))
+    assert ours[0] * math.sqrt(n) == pytest.approx(naive.excess_mass(histogram), abs=1e-8)
+
+
+# --- closed forms ---------------------------------------------------------------------------------
+
+
+def test_smoothing_one_spike_gives_the_gaussian():
+    histogram = np.zeros(128, np.int64)
+    histogram[80] = 400
+    f, at_cut = pruning.smooth(histogram, 400)
+    h, centres = 1.06 * 400**-0.2, (np.arange(128) - 63.5) / 16
+    expected = [naive.phi((x - centres[80]) / h) / h for x in centres]
+    np.testing.assert_allclose(f, expected, rtol=1e-10)
+    assert at_cut == pytest.approx(naive.phi(centres[80] / h) / h, rel=1e-10)
+
+
+def test_two_spikes_have_the_valley_of_two_gaussians():
+    histogram = np.zeros((1, 128), np.int64)
+    histogram[0, [40, 87]] = 500
+    w, a = 1.06 * 1000**-0.2, 23.5 / 16
+    expected = 1 - 2 * math.exp(-0.5 * (a / w) ** 2) / (1 + math.exp(-0.5 * (2 * a / w) ** 2))
+    assert pruning.valley_depths(histogram, np.array([1000]))[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("d", [1, 5])
+def test_the_gain_of_a_split_is_the_squared_distance_of_its_halves(d):
+    """n/4 |a - b|^2 for halves of n/2 rows about a and b."""
+    rng = np.random.default_rng(d)
+    halves = rng.standard_normal((100, d)), rng.standard_normal((100, d)) + 3
+    parts = {}
+    for i, rows in enumerate(halves):
+        parts[2 + i] = naive.Moments.empty(d)
+        for z in rows:
+            parts[2 + i].add(z)
+    summary = naive._summary(parts, np.zeros((3, d)), np.zeros((1, 128), np.int64))
+    apart = halves[0].mean(axis=0) - halves[1].mean(axis=0)
+    assert prune(summary).gains[0] == pytest.approx(50 * (apart @ apart), rel=1e-10)
+
+
+# --- every number of clusters ---------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    depth=st.integers(1, 5),
+    rows=st.integers(1, 400),
+    min_size=st.integers(0, 30),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_number_of_clusters_is_nested_in_the_next(seed, depth, rows, min_size):
+    """Labels are 1..K from left to right, K clusters are K + 1 with two of them joined."""
+    summary = random_summary(seed, depth, rows)
+    order = prune(summary, min_size=min_size).merge_order
+    largest = pruning.largest(order, summary.counts, min_size)
+    finer = None
+    for k in range(largest, 0, -1):
+        nodes, labels = pruning.cut(order, summary.counts, k, min_size)
+        assert len(nodes) == k
+        assert labels[0] == 1
+        assert labels[-1] == k
+        assert set(np.diff(labels)) <= {0, 1}
+        if finer is not None:
+            pairs = set(zip(finer.tolist(), labels.tolist(), strict=True))
+            assert len(pairs) == k + 1  # no cluster of the finer partition is divided
+        finer = labels
+
+
+def highest(node: int, used: list[int]) -> int:
+    """The highest node of which `node` is the only part in use: the number stays whatever K."""
+    while node > 1 and [i for i in used if naive._is_below(i, node // 2)] == [node]:
+        node //= 2
+        used = [node if naive._is_below(i, node) else i for i in used]
+    return node
+
+
+@pytest.mark.parametrize("min_size", [1, 12, 40])
+@pytest.mark.parametrize("seed", range(6))
+def test_every_cut_is_the_twins(seed, min_size):
+    summary = random_summary(seed, 4, 500)
+    twins = naive.prune(summary, min_size=min_size)
+    removals = naive.removals_by_number(twins.order, summary.counts, 4, min_size)
+    order = np.array(twins.order)
+    assert pruning.largest(order, summary.counts, min_size) == twins.largest
+    for k in range(1, twins.largest + 1):
+        labels = naive.label_leaves(removals[k], twins.order, summary.counts, 4, min_size)
+        nodes, ours = pruning.cut(order, summary.counts, k, min_size)
+        np.testing.assert_array_equal(ours, labels)
+        used = naive.in_use(naive.terminals(twins.order, removals[k], 4), summary.counts, min_size)
+        assert nodes.tolist() == [highest(i, used) for i in used]
+
+
+@pytest.mark.parametrize("min_size", [5, 50])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_cluster_is_smaller_than_asked(seed, min_size):
+    summary = random_summary(seed, 4, 500)
+    result = prune(summary, clusters="auto", min_size=min_size)
+    largest = prune(summary, clusters=result.largest, min_size=min_size)
+    rows = np.bincount(largest.cluster_of_leaf, summary.counts[15:])[1:]
+    assert (rows >= min_size).all()
+
+
+def test_more_clusters_than_leaves_in_use_is_refused_with_the_largest():
+    summary = random_summary(3, 3, 100)
+    largest = prune(summary).largest
+    with pytest.raises(UsageError, match=f"only {largest} leaves in use"):
+        prune(summary, clusters=largest + 1)
+    assert prune(summary, clusters=largest).n_clusters == largest
+
+
+def test_max_clusters_is_kept():
+    summary = random_summary(1, 5, 3000)
+    assert prune(summary).n_clusters > 3
+    assert prune(summary, max_clusters=3).n_clusters <= 3
+    assert prune(summary, clusters="valleys", max_clusters=3).n_clusters <= 3
+
+
+def test_the_table_knows_which_split_joins_two_clusters():
+    summary = random_summary(2, 4, 500)
+    order = prune(summary).merge_order
+    removed = pruning.removed_at(order, summary.counts)
+    assert removed[0] == 0
+    for k in range(2, len(removed) + 1):
+        nodes, _ = pruning.cut(order, summary.counts, k)
+        fewer, _ = pruning.cut(order, summary.counts, k - 1)
+        (joined,) = set(fewer.tolist()) - set(nodes.tolist())
+        assert naive._is_below(int(removed[k - 1]), joined)
+
+
+@given(seed=st.integers(0, 999), depth=st.integers(1, 5))
+@settings(max_examples=30, deadline=None)
+def test_rows_may_stop_where_all_leaves_below_agree(seed, depth):
+    labels = np.sort(np.random.default_rng(seed).integers(1, 4, 2**depth)).astype(np.int32)
+    label, stop = pruning.labels_of_nodes(labels)
+    for node in range(1, 2 ** (depth + 1)):
+        below = depth - int(math.log2(node))
+        first = (node << below) - 2**depth
+        here = set(labels[first : first + 2**below].tolist())
+        assert stop[node - 1] == (len(here) == 1)
+        assert label[node - 1] == (here.pop() if len(here) == 1 else 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_nodes_of_clusters_can_be_told_from_the_labels(seed):
+    summary = random_summary(seed, 4, 500)
+    result = prune(summary)
+    found = pruning.cluster_nodes(result.cluster_of_leaf, summary.counts)
+    inside = [naive._is_below(int(a), int(b)) for a, b in zip(result.cluster_nodes, found, strict=True)]
+    assert all(inside)
+
+
+# --- whole trees ----------------------------------------------------------------------------------
+
+
+def fit(
+    X: np.ndarray, params: FitParams | None = None, *, recount: bool = True
+) -> tuple[pruning.Pruning, np.ndarray]:
+    """Two passes and a recount (or one pass and its windows); the labels of the rows of X."""
+    params = params or FitParams()
+    _, center, scale = naive.standardise(X)
+    scaling = Scaling(center, scale, np.zeros(X.shape[1]), 10.0)
+    learn = params.learn
+    tree = Tree.start(learn.depth, X.shape[1], start=learn.start, seed=params.seed)
+    learner = Learner(tree, scaling, params, 1)
+    passes = 1 if params.passes == 1 or not recount else 2
+    for _ in range(passes):
+        learner.begin_pass(counting=not recount)
+        meet(learner, X)
+    if recount:
+        learner.begin_recount()
+        meet(learner, X)
+    statistics = learner.statistics()
+    counts, means, squares = statistics.of_nodes()
+    result = pruning.prune(counts, means, squares, tree.pivots, statistics.histograms, params.prune)
+    Z, at = scaling.apply(X), np.ones(len(X), np.int64)
+    thresholds = tree.frozen()[0]
+    for _ in range(learn.depth):
+        left = np.einsum("ij,ij->i", tree.directions[at - 1], Z) < thresholds[at - 1]
+        at = 2 * at + ~left
+    return result, result.cluster_of_leaf[at - 2**learn.depth]
+
+
+def meet(learner: Learner, X: np.ndarray) -> None:
+    for k in range(0, len(X), learner.block_rows):
+        learner.meet(X[k : k + learner.block_rows])
+    learner.finish()
+
+
+def uniform_cube(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    return rng.random((n, d))
+
+
+def gaussian(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    return rng.standard_normal((n, d))
+
+
+def ball(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    X = rng.standard_normal((n, d))
+    return X / np.linalg.norm(X, axis=1, keepdims=True) * rng.random((n, 1)) ** (1 / d)
+
+
+def lognormal(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    return np.exp(rng.standard_normal((n, d)))
+
+
+@pytest.mark.parametrize("recount", [True, False])
+@pytest.mark.parametrize("shape", [uniform_cube, gaussian, ball, lognormal])
+@pytest.mark.parametrize("d", [2, 10, 50])
+def test_data_of_one_piece_are_one_cluster(d, shape, recount):
+    for seed in range(2):
+        X = shape(np.random.default_rng([seed, d]), 6000, d)
+        result, labels = fit(X, recount=recount)
+        assert (result.n_clusters, result.clarity) == (1, "none")
+        assert set(labels) == {1}
+
+
+def planted(seed: int, k: int, d: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Well-separated Gaussians: weights up to 1:20, spreads up to 1:5, at least 6 sd between means."""
+    rng = np.random.default_rng([seed, k, d])
+    spreads = rng.uniform(1, 5, k)
+    centres: list[np.ndarray] = []
+    side = 10.0 * k ** (1 / d)
+    while len(centres) < k:
+        centre = rng.uniform(-side, side, d) * 3
+        near = [np.linalg.norm(centre - c) for c in centres]
+        gaps = [6 * (spreads[len(centres)] + s) for s in spreads[: len(centres)]]
+        if all(a > b for a, b in zip(near, gaps, strict=True)):
+            centres.append(centre)
+        else:
+            side *= 1.01
+    weights = np.exp(rng.uniform(0, np.log(20), k))
+    which = rng.choice(k, n, p=weights / weights.sum())
+    X = np.array(centres)[which] + spreads[which, np.newaxis] * rng.standard_normal((n, d))
+    return X, which
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("k", "d"), [(3, 2), (3, 10), (3, 50), (7, 10), (7, 50)])
+def test_planted_clusters_are_found_and_told_apart(k, d, seed):
+    X, which = planted(seed, k, d, 10_000)
+    result, labels = fit(X)
+    assert result.n_clusters == k
+    for cluster in range(k):
+        found = np.bincount(labels[which == cluster])
+        assert found.max() > 0.97 * found.sum()
+
+
+def test_a_planted_number_is_clear_and_a_given_one_is_given():
+    X, _ = planted(0, 3, 10, 10_000)
+    assert fit(X)[0].clarity == "clear"
+    params = FitParams(prune=PruneParams(clusters=5))
+    result, labels = fit(X, params)
+    assert (result.n_clusters, result.clarity) == (5, "given")
+    assert set(labels) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_papers_rules_find_two_blobs_too(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((6000, 10))
+    X[::2] += 3
+    params = replace(PAPER_PRESET, seed=seed)
+    result, _ = fit(X, params)
+    assert 2 <= result.n_clusters <= 4
+
+
+@pytest.mark.parametrize("weight", ["valley", "ss"])
+def test_whole_trees_are_pruned_as_by_the_twin(weight):
+    """A tree of the kernel's, recounted and pruned by the twin from the rows."""
+    X, _ = planted(1, 4, 3, 3000)
+    Z, center, scale = naive.standardise(X)
+    learner = Learner(Tree.start(4, 3), Scaling(center, scale, np.zeros(3), 10.0), FitParams(), 1)
+    learner.begin_pass(counting=False)
+    meet(learner, X)
+    learner.begin_recount()
+    meet(learner, X)
+    tree, statistics = learner.tree, learner.statistics()
+    thresholds, offsets = tree.frozen()
+    frozen = naive.Frozen(4, tree.directions, thresholds, offsets, np.sqrt(tree.variances))
+    summary = naive.recount(frozen, Z, tree.pivots)
+    counts, means, squares = statistics.of_nodes()
+    np.testing.assert_array_equal(counts, summary.counts)
+    elbow = "paper" if weight == "ss" else "weighted"
+    ours = pruning.prune(
+        counts,
+        means,
+        squares,
+        tree.pivots,
+        statistics.histograms,
+        PruneParams(weight=weight, elbow=elbow),
+    )
+    assert_same_choice(ours, naive.prune(summary, weight=weight, elbow=elbow))
