@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -119,8 +119,13 @@ class Model:
         return arrays
 
 
-def save(model: Model, path: Target, *, force: bool = False) -> None:
+def save(model: Model, path: Target, *, force: bool = False, inputs: Sequence[Target] = ()) -> None:
     """Write `model` whole or not at all; equal models give equal bytes.
+
+    Parameters
+    ----------
+    force : may an existing file be replaced?
+    inputs : what the run read, which is never written to
 
     Raises
     ------
@@ -133,7 +138,7 @@ def save(model: Model, path: Target, *, force: bool = False) -> None:
     headers = {k: model_file.Header(a.dtype.str, a.shape) for k, a in arrays.items()}
     model_check.check_headers(headers)
     _checked(arrays)
-    model_file.write_arrays(path, arrays, force=force)
+    model_file.write_arrays(path, arrays, force=force, inputs=inputs)
 
 
 def load(source: Target | BinaryIO) -> Model:

