@@ -14,10 +14,9 @@ import pyarrow as pa
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.ahead import read_ahead
-from imdh_cli.sources.base import Chunk, Piece, broken, check_columns, check_unique, pandas_index
+from imdh_cli.sources.base import BROKEN, Chunk, Piece, broken, check_columns, check_unique, pandas_index
 from imdh_cli.sources.peek import peeked
 
-BROKEN = (pa.ArrowException, OSError, ValueError)  # what pyarrow raises for a damaged file
 MAGIC = b"ARROW1"
 
 

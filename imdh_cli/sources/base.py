@@ -19,6 +19,9 @@ from imdh_cli.errors import DataError
 
 Opener = Callable[[], BinaryIO]  # a fresh binary file object, at its start
 
+# What a damaged file makes pyarrow raise; a forged length is a MemoryError.
+BROKEN = (pa.ArrowException, OSError, ValueError, MemoryError)
+
 
 class Chunk(NamedTuple):
     """Some rows of the input, in input order; rows are never dropped.

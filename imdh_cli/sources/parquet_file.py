@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.ahead import read_ahead
-from imdh_cli.sources.base import Chunk, Piece, broken, check_columns, check_unique, pandas_index
+from imdh_cli.sources.base import BROKEN, Chunk, Piece, broken, check_columns, check_unique, pandas_index
 
 PAGE = 1 << 20  # bytes; the usual size of a page
-BROKEN = (pa.ArrowException, OSError, ValueError)  # what pyarrow raises for a damaged file
 
 
 class ParquetPart:

@@ -37,19 +37,19 @@ def told(head: bytes, name: str, format: str | None = None) -> Format:
     arrow_stream = head.startswith(b"\xff\xff\xff\xff")  # a continuation marker; never text
     if format is not None:
         return "arrow stream" if format == "arrow" and arrow_stream else _valid(format)
+    if arrow_stream:
+        return "arrow stream"
+    if _is_text(head):  # also a table whose first column is called PAR1
+        return _by_suffix(name)
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"ARROW1"):
         return "arrow"
-    if arrow_stream:
-        return "arrow stream"
     for magic, what, hint in FOREIGN:
-        if head.startswith(magic) and not (magic == b"ORC" and _is_text(head)):
+        if head.startswith(magic):
             raise DataError(f"{name}: this is {what}, which is not read", hint)
     if head.startswith(b"PK\x03\x04") and (b"xl/" in head or name.lower().endswith(".xlsx")):
-        raise DataError(
-            f"{name}: this is an Excel workbook, which is not read", "save the sheet as CSV"
-        )
+        raise DataError(f"{name}: this is an Excel workbook, which is not read", "save the sheet as CSV")
     if head[8:12] == b"DUCK":
         raise DataError(
             f"{name}: this is a DuckDB database, which is not read",
@@ -109,4 +109,8 @@ def _by_suffix(name: str) -> Format:
 
 
 def _is_text(head: bytes) -> bool:
-    return b"\0" not in head and all(b >= 9 for b in head[:64])
+    """No control characters at the start, which every binary format here has soon."""
+    return not _CONTROL.intersection(head[:64]) and not head.startswith(b"%PDF-")
+
+
+_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\v\f\r")
