@@ -50,16 +50,19 @@ def plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pt.is_dictionary(column.type) else column
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a number or a text that reads as one."""
+def example(column: pa.Array | pa.ChunkedArray) -> str:
+    """For a sentence: the first value that is no number, or nothing when there is none."""
+    try:
+        value = next((v for v in column.to_pylist() if v is not None and not _is_number(v)), None)
+    except UnicodeDecodeError:
+        return ": it holds text that is not UTF-8"
+    text = str(value)
+    return "" if value is None else f': it holds "{text[:37] + "..." if len(text) > 40 else text}"'
+
+
+def _is_number(value: Any) -> bool:
     try:
         float(value)
     except (ValueError, TypeError):
         return False
     return True
-
-
-def short(value: Any) -> str:
-    """A value, for a sentence."""
-    text = str(value)
-    return f'"{text}"' if len(text) <= 40 else f'"{text[:37]}..."'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from imdh_cli.errors import DataError
-from imdh_cli.features.kinds import is_number, kind_of_type, plain, short
+from imdh_cli.features.kinds import example, kind_of_type, plain
 from imdh_cli.features.spec import Column, FeatureSpec
 from imdh_cli.sources.base import Chunk
 
@@ -217,19 +216,13 @@ def _as_double(column: pa.Array, name: str, where: str) -> pa.Array:
         return pa.nulls(len(column), pa.float64())
     if kind != "text":
         raise DataError(
-            f'{where}: column "{name}" is {kind}, but the model needs numbers there',
+            f'{where}: column "{name}" is {kind}; the model needs numbers there',
             "convert it to numbers first",
         )
-    value = next((v for v in column.to_pylist() if v is not None and not is_number(v)), None)
-    held = f": it holds {short(value)}" if value is not None else ""
     raise DataError(
-        f'{where}: column "{name}" is text, but the model needs numbers there{held}',
-        f"write the column as numbers{_null_hint(value)}",
+        f'{where}: column "{name}" is text{example(column)}; the model needs numbers there',
+        "write the column as numbers",
     )
-
-
-def _null_hint(value: Any) -> str:
-    return f", or add --null-value '{value}'" if value is not None and len(value) <= 20 else ""
 
 
 def _one_hot(column: pa.Array, spec: Column, block: np.ndarray, where: str) -> int:
@@ -240,7 +233,7 @@ def _one_hot(column: pa.Array, spec: Column, block: np.ndarray, where: str) -> i
         values = values.cast(pa.string())
     elif kind not in ("text", "empty throughout"):
         raise DataError(
-            f'{where}: column "{spec.name}" is {values.type}, but the model needs text there',
+            f'{where}: column "{spec.name}" is {values.type}; the model needs text there',
             "write the column as the text it was learned from",
         )
     lost = values.is_null().to_numpy(zero_copy_only=False)

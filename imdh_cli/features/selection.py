@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from imdh_cli.errors import DataError, UsageError
-from imdh_cli.features.kinds import is_number, kind_of, plain, short
+from imdh_cli.features.kinds import example, kind_of, plain
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec
 from imdh_cli.params import FeatureParams
 from imdh_cli.sources.base import Source, check_columns, listed
@@ -71,7 +71,7 @@ def ready(source: Source, spec: FeatureSpec) -> None:
         kind = kind_of(source.schema.field(column.name))
         if column.name in source.hive_columns:
             kind = "from the names of folders"
-        fits = ("number", "empty throughout") if column.levels is None else ("text", "number")
+        fits = ("number", "empty throughout", *(() if column.levels is None else ("text",)))
         if kind not in fits:
             raise DataError(
                 f'{_where(source)}: column "{column.name}" is {kind}{_example(source, column.name)}; '
@@ -285,7 +285,12 @@ def _levels(source: Source, texts: Sequence[str]) -> tuple[dict[str, list[str]],
     for batch in batches:
         for name in list(open_):
             column = plain(batch.column(batch.schema.get_field_index(name)))
-            levels[name].update(t for t in pc.unique(column).to_pylist() if t is not None)
+            try:
+                levels[name].update(t for t in pc.unique(column).to_pylist() if t is not None)
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f'column "{name}" holds text that is not UTF-8', f'use -x "{name}"'
+                ) from error
             if len(levels[name]) > MAX_LEVELS:
                 open_.remove(name)
                 crowded.append(name)
@@ -295,9 +300,7 @@ def _levels(source: Source, texts: Sequence[str]) -> tuple[dict[str, list[str]],
 
 
 def _example(source: Source, name: str) -> str:
-    sample = source.sample(100, [name]).column(name)
-    value = next((v for v in sample.to_pylist() if v is not None and not is_number(v)), None)
-    return "" if value is None else f": it holds {short(value)}"
+    return example(source.sample(100, [name]).column(name))
 
 
 def _where(source: Source) -> str:
