@@ -11,6 +11,7 @@ Pipes and devices (`/dev/stdout`, `/dev/full`, a FIFO) have no "whole": they are
 from __future__ import annotations
 
 import errno
+import glob
 import io
 import os
 import secrets
@@ -20,11 +21,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import BinaryIO
+from urllib.parse import unquote
 
 from imdh_cli.errors import OutputError, UsageError
 
 Target = str | os.PathLike[str]
 _BUFFER = 1 << 18
+_NO_TABLES = (".npz", ".html", ".json", ".png", ".svg", ".pdf")  # never read from a folder of data
 
 # errno values of a file system that knows no unnamed files; any of them means: use a named one.
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
@@ -71,7 +74,7 @@ def check_target(path: Target, *, force: bool = False, inputs: Sequence[Target] 
     ----------
     path : path of the output to come
     force : may an existing file be replaced?
-    inputs : what the run reads; locations that are no local files are passed over
+    inputs : what the run reads: files, folders, patterns; what is not on this machine is passed over
 
     Raises
     ------
@@ -105,9 +108,7 @@ def check_target(path: Target, *, force: bool = False, inputs: Sequence[Target] 
     if not os.path.isdir(folder):
         raise OutputError(f"cannot write {name}: no such folder: {folder}", f"mkdir -p {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(
-            f"cannot write {name}: permission denied in {folder}", _HINTS[errno.EACCES]
-        )
+        raise OutputError(f"cannot write {name}: permission denied in {folder}", _HINTS[errno.EACCES])
 
 
 class AtomicFile:
@@ -254,11 +255,35 @@ def _refuse_inputs(path: Target, inputs: Sequence[Target]) -> None:
     if not stat.S_ISREG(mine.st_mode):
         return
     for location in inputs:
-        if _same(mine, location):
+        if _reads(location, path, mine):
             raise UsageError(
                 f"{os.fspath(path)} is also an input ({os.fspath(location)})",
                 "write to another file; --force does not change this",
             )
+
+
+def _reads(location: Target, path: Target, mine: os.stat_result) -> bool:
+    """Would reading `location` (a file, a folder, a pattern) read the existing file `path`?"""
+    for found in local_paths(location):
+        if _same(mine, found):
+            return True
+        if os.path.isdir(found):
+            folder, real = os.path.realpath(found), os.path.realpath(path)
+            name = os.path.basename(real)
+            passed_over = name.startswith((".", "_")) or name.lower().endswith(_NO_TABLES)
+            if not passed_over and os.path.commonpath([folder, real]) == folder:
+                return True
+    return False
+
+
+def local_paths(location: Target) -> list[str]:
+    """The files and folders on this machine that a location names: itself, or what a pattern matches."""
+    name = os.fspath(location)
+    if name.startswith("file://"):
+        name = unquote(name.removeprefix("file://"))
+    if glob.has_magic(name) and not os.path.exists(name):
+        return glob.glob(name, recursive=True)
+    return [name]
 
 
 def _same(mine: os.stat_result, location: Target) -> bool:
@@ -295,9 +320,7 @@ def _unnamed_file(folder: int | None, mode: int | None) -> int | None:
     if flag is None or not os.path.isdir("/proc/self/fd"):
         return None
     try:
-        return os.open(
-            ".", flag | os.O_WRONLY | os.O_CLOEXEC, 0o666 if mode is None else mode, dir_fd=folder
-        )
+        return os.open(".", flag | os.O_WRONLY | os.O_CLOEXEC, 0o666 if mode is None else mode, dir_fd=folder)
     except OSError as error:
         if error.errno in _NO_UNNAMED_FILES:
             return None
@@ -310,9 +333,7 @@ def _temporary_name(target: str) -> str:
     return f".{os.fsdecode(base)}.{secrets.token_hex(6)}.tmp"
 
 
-def write_bytes(
-    path: Target, content: bytes, *, force: bool = False, mode: int | None = None
-) -> None:
+def write_bytes(path: Target, content: bytes, *, force: bool = False, mode: int | None = None) -> None:
     """Write a small file (a page, a plot) whole or not at all."""
     with AtomicFile(path, force=force, mode=mode) as out, output_errors(out.name):
         out.file.write(content)

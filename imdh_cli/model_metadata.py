@@ -57,6 +57,9 @@ def check(values: dict[str, Any], *, depth: int, names: list[str], clusters: int
         if key not in values:
             _fault(f"has no {key}")
         kind(key, values[key])
+    for key, kind in _OPTIONAL_KEYS.items():
+        if key in values:
+            kind(key, values[key])
     if values["program"] != "imdh":
         _fault(f"program is {values['program'][:40]!r}, not 'imdh'")
     if values["parameters"].get("learn", {}).get("depth") != depth:
@@ -204,6 +207,8 @@ _KEYS: dict[str, Check] = {
     "versions": _map_of(_text),
     "notes": _list_of(_text),
 }
+
+_OPTIONAL_KEYS: dict[str, Check] = {"id_columns": _list_of(_text)}
 
 
 def _feature_names(features: dict[str, Any]) -> list[str]:

@@ -284,6 +284,22 @@ def test_an_output_that_is_an_input_is_refused_whatever_its_name(tmp_path, monke
     assert Path("data.csv").read_bytes() == b"x\n1\n"
 
 
+@pytest.mark.parametrize("location", ["data", "data/*.csv", "**/x.csv", "file://{}/data/%78.csv", "."])
+def test_a_file_that_a_folder_or_pattern_reads_is_an_input(tmp_path, monkeypatch, location):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data/x.csv").write_bytes(b"x\n1\n")
+    with pytest.raises(UsageError, match="is also an input"):
+        check_target("data/x.csv", force=True, inputs=[location.format(tmp_path)])
+    check_target("data/new.csv", force=True, inputs=[location.format(tmp_path)])
+
+
+@pytest.mark.parametrize("name", ["_labels.csv", ".labels.csv", "model.npz", "page.html"])
+def test_a_file_that_readers_of_its_folder_pass_over_is_no_input(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    check_target(tmp_path / name, force=True, inputs=[tmp_path])
+
+
 def test_inputs_that_are_other_files_do_not_matter(tmp_path):
     (tmp_path / "data.csv").write_bytes(b"")
     inputs = [tmp_path / "data.csv", tmp_path / "none.csv", "https://example.org/x.csv", "nul\0"]

@@ -577,6 +577,7 @@ def put(value, *keys):
         (put({"x": "many"}, "missing"), "missing.x"),
         (put([["id"]], "left_out_columns"), "left_out_columns is no list of 2"),
         (put([7], "notes"), "notes is no text"),
+        (put(7, "id_columns"), "id_columns is no list"),
         (put(3, "choice", "clusters"), "choice.clusters is not 2"),
         (put("sure", "choice", "clarity"), "choice.clarity is none of"),
         (put(4, "parameters", "learn", "depth"), "parameters.learn.depth is not 3"),

@@ -648,7 +648,7 @@ def test_an_empty_folder_is_filled(tmp_path):
 def test_a_folder_that_holds_an_input_is_refused(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/x.csv").write_text("x\n1\n")
-    for inputs in ([tmp_path / "data/x.csv"], [tmp_path / "data"]):
+    for inputs in ([tmp_path / "data/x.csv"], [tmp_path / "data"], [f"{tmp_path}/*/*.csv"]):
         with pytest.raises(UsageError, match="holds the input"):
             open_partitions(tmp_path / "data", mixed().schema, "cluster", force=True, inputs=inputs)
 

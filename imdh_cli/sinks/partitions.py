@@ -18,7 +18,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from imdh_cli.atomic import Target, output_errors
+from imdh_cli.atomic import Target, local_paths, output_errors
 from imdh_cli.errors import OutputError, UsageError
 from imdh_cli.sinks.base import Sink, Tap
 from imdh_cli.sinks.tables import check_parquet, parquet_writer
@@ -193,9 +193,9 @@ def check_partitions(folder: Target, *, force: bool, inputs: Sequence[Target]) -
     name = os.fspath(folder)
     target = os.path.realpath(folder)
     for location in inputs:
-        real = os.path.realpath(location)
-        if os.path.exists(real) and os.path.commonpath([real, target]) == target:
-            raise UsageError(f"{name} holds the input {os.fspath(location)}", "choose another folder")
+        for real in map(os.path.realpath, local_paths(location)):
+            if os.path.exists(real) and os.path.commonpath([real, target]) == target:
+                raise UsageError(f"{name} holds the input {os.fspath(location)}", "choose another folder")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(f"{name} is a file, not a folder", "choose another name")
     if os.path.isdir(target):
