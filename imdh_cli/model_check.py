@@ -52,6 +52,12 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "column_squares": ("<f8", ("d",)),
 }
 
+# Squares of the largest, summed over all rows and features, are still finite numbers. The squares of
+# values whose spread is less than the smallest scale are 0, and a spread of 0 has the scale 1.
+LARGEST = 1e140
+LARGEST_SQUARES = 1e300
+SMALLEST_SCALE = 1e-160
+SQUARES = ("sums_of_squares", "column_squares")
 NEVER_NEGATIVE = (
     "projection_sd",
     "sums_of_squares",
@@ -105,15 +111,15 @@ def check_version(version: int) -> None:
 def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     """Every number of a model whose headers have passed. Raises ModelError."""
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            _fault(f"{name} holds a number that is not finite")
+        if array.dtype.kind == "f":
+            _check_size(name, array)
         if array.dtype.kind == "U":
             _check_text(name, array)
     names = arrays["feature_names"].tolist()
     if len(set(names)) < len(names):
         _fault("feature_names holds a name twice")
-    if not (arrays["scale"] > 0).all():
-        _fault("scale must be positive")
+    if not (arrays["scale"] >= SMALLEST_SCALE).all():
+        _fault(f"scale must be positive, {SMALLEST_SCALE:g} or more")
     for name in NEVER_NEGATIVE:
         if name in arrays and not (arrays[name] >= 0).all():
             _fault(f"{name} must not be negative")
@@ -147,6 +153,14 @@ def _check_text(name: str, array: np.ndarray) -> None:
     points = np.atleast_1d(array).view("<u4")
     if ((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))).any():
         _fault(f"{name} holds a character that does not exist")
+
+
+def _check_size(name: str, array: np.ndarray) -> None:
+    if not np.isfinite(array).all():
+        _fault(f"{name} holds a number that is not finite")
+    limit = LARGEST_SQUARES if name in SQUARES else LARGEST
+    if max(array.max(), -array.min()) > limit:
+        _fault(f"{name} holds a number beyond {limit:g}")
 
 
 def _check_range(name: str, array: np.ndarray, low: int, high: int) -> None:
