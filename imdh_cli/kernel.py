@@ -33,14 +33,18 @@ import numpy as np
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LANES = 8  # levels that one call of `learn` can take: a vector of float64 in AVX-512, two in AVX2
 BINS = 128  # of a split's histogram, each 1/16 projected sd wide
-REACH = 8.5  # |b - p| / h beyond which phi is under 1e-16 and a row moves no hyperplane
+CANCELLED = 0.9  # |v - g c|^2 below which it is measured: by the formula the rounding of |v| would grow
+LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the range of float64
+# |b - p| / h beyond which a row moves no hyperplane: phi is under 1e-16, or, where the paper's steps are
+# not free of units and a tiny h makes them huge, under 1e-297.
+REACHES = {True: 8.5, False: 37.0}
 
 # Rows of the work array of `learn`: one column a lane.
 P, C2, T, B, RHO2, S2, S, H, X, K, U, G, SHRINK = range(13)
 WORK_ROWS = 13
 
 # Entries of the `rule` vector, filled by `make_rule`.
-ALPHA, PENALTY2, RATE_B, RATE_V, CLAMP, DELTA, INV_D, SCALED = range(8)
+ALPHA, PENALTY2, RATE_B, RATE_V, CLAMP, DELTA, INV_D, SCALED, REACH = range(9)
 
 # (t+1)^-q and (t+1)^-r from tables: the top 11 bits of the mantissa, the octave, and a cubic for the rest.
 _MANTISSAS, _OCTAVES = 2048, 64
@@ -75,9 +79,7 @@ def compiled_before() -> bool:
     path = cache_path()
     if not path or not os.path.isdir(path):
         return False
-    return any(
-        name.startswith("kernel.learn-") and name.endswith(".nbc") for name in os.listdir(path)
-    )
+    return any(name.startswith("kernel.learn-") and name.endswith(".nbc") for name in os.listdir(path))
 
 
 def make_rule(
@@ -90,8 +92,8 @@ def make_rule(
     clamp: float,
     scaled: bool,
 ) -> np.ndarray:
-    """The constants of the update rule for d features, as the vector that `learn` reads, shape (8,)."""
-    rule = np.empty(8)
+    """The constants of the update rule for d features, as the vector that `learn` reads, shape (9,)."""
+    rule = np.empty(9)
     rule[ALPHA] = alpha
     rule[PENALTY2] = 2.0 * penalty
     rule[RATE_B] = rate
@@ -100,6 +102,7 @@ def make_rule(
     rule[DELTA] = bandwidth
     rule[INV_D] = 1.0 / d
     rule[SCALED] = 1.0 if scaled else 0.0
+    rule[REACH] = REACHES[scaled]
     return rule
 
 
@@ -149,13 +152,14 @@ def _step_lanes(work, rule, powers):
         work[RHO2, j] += (work[C2, j] * rule[INV_D] - work[RHO2, j]) / t
         s = math.sqrt(s2)
         work[S, j] = s
-        work[H, j] = rule[DELTA] * s * _power(t + 1.0, powers[0])
+        h = rule[DELTA] * s * _power(t + 1.0, powers[0])
+        work[H, j] = h if h > LEAST_H else 0.0
     for j in range(lanes):
         h = work[H, j]
         x = (work[B, j] - work[P, j]) / (h if h > 0.0 else 1.0)
-        work[X, j] = x if (h > 0.0) & (abs(x) < REACH) else 0.0
+        work[X, j] = x if (h > 0.0) & (abs(x) < rule[REACH]) else 0.0
         work[U, j] = (work[P, j] - work[B, j]) / (work[S, j] if h > 0.0 else 1.0)
-    for j in range(lanes):  # x phi(x); exp(y) for -37 < y <= 0 as 2^n times a Taylor polynomial
+    for j in range(lanes):  # x phi(x); exp(y) for -690 < y <= 0 as 2^n times a Taylor polynomial
         x = work[X, j]
         y = -0.5 * x * x
         n = np.floor(y * LOG2E + 0.5)
@@ -188,11 +192,31 @@ def _step_lanes(work, rule, powers):
         far = rule[CLAMP] * s
         moved = min(max(b - rule[RATE_B] * (pull - push) * step, -far), far)
         g = rule[RATE_V] * (math.sqrt(work[RHO2, j]) if scaled else 1.0) * k * step
-        shrink = 1.0 / math.sqrt(1.0 - 2.0 * g * p + g * g * c2)
+        left = 1.0 - 2.0 * g * p + g * g * c2  # |v - g c|^2
+        shrink = 1.0 / math.sqrt(max(left, CANCELLED))
         work[B, j] = moved if h > 0.0 else b
         work[G, j] = g
-        work[SHRINK, j] = shrink
+        work[SHRINK, j] = shrink if left > CANCELLED else 0.0
         work[P, j] = (p - g * c2) * shrink
+
+
+@_compiled(fastmath=FASTMATH)
+def _step_measured(z, m, g, v):
+    """v -= g (z - m), v /= |v| with the length measured, in place; returns v.(z - m)."""
+    square = 0.0
+    for f in range(v.shape[0]):
+        v[f] -= g * (z[f] - m[f])
+        square += v[f] * v[f]
+    if square == 0.0:  # v was g c to the last bit: it stays
+        for f in range(v.shape[0]):
+            v[f] = g * (z[f] - m[f])
+            square += v[f] * v[f]
+    shrink = 1.0 / math.sqrt(square)
+    p = 0.0
+    for f in range(v.shape[0]):
+        v[f] *= shrink
+        p += v[f] * (z[f] - m[f])
+    return p
 
 
 @_compiled(fastmath=FASTMATH)
@@ -261,15 +285,18 @@ def learn(
             g = work[G, j]
             if g != 0.0:
                 shrink = work[SHRINK, j]
-                for f in range(d):
-                    directions[i, f] = (directions[i, f] - g * (Z[row, f] - pivots[i, f])) * shrink
+                if shrink > 0.0:
+                    for f in range(d):
+                        directions[i, f] = (directions[i, f] - g * (Z[row, f] - pivots[i, f])) * shrink
+                else:
+                    work[P, j] = _step_measured(Z[row], pivots[i], g, directions[i])
             node[row] = 2 * (i + 1) + (1 if work[P, j] >= work[B, j] else 0)
 
 
 @_compiled(inline="always")
 def _bin(u):
     """Bin of (p - b) / s: 1/16 wide on [-4, 4], the ends clamped into the end bins."""
-    return min(max(int(math.floor(min(max(u, -5.0), 5.0) * 16.0)) + BINS // 2, 0), BINS - 1)
+    return min(max(math.floor(min(max(u, -5.0), 5.0) * 16.0) + BINS // 2, 0), BINS - 1)
 
 
 @_compiled(fastmath=FASTMATH)

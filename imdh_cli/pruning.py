@@ -365,12 +365,18 @@ def _clusters_after(order: np.ndarray, counts: np.ndarray, min_rows: int) -> np.
     While splits that divide off too few rows go, small leaves join into large ones: the count of the
     state in which those are gone stands for all the states before it.
     """
+    after = _in_use_after(order, counts, min_rows)
+    after = np.maximum.accumulate(after[::-1])[::-1]
+    return np.maximum(after, 1)
+
+
+def _in_use_after(order: np.ndarray, counts: np.ndarray, min_rows: int) -> np.ndarray:
+    """Terminal nodes with at least min_rows rows after 0, 1, 2 ... m removals, (m + 1,), as they are."""
     in_use = counts >= min_rows
     left, right = _children(in_use.astype(np.int64))
     change = in_use[: len(order)] - left - right
-    after = np.concatenate([[0], np.cumsum(change[order - 1])]) + int(np.count_nonzero(in_use[len(order) :]))
-    after = np.maximum.accumulate(after[::-1])[::-1]
-    return np.maximum(after, 1)
+    leaves = int(np.count_nonzero(in_use[len(order) :]))
+    return leaves + np.concatenate([[0], np.cumsum(change[order - 1])])
 
 
 def _curves(
@@ -395,6 +401,7 @@ def _curves(
     lost = np.concatenate([[0.0], np.cumsum(splits.gains[order - 1])])
     start = splits.squares[m:].sum()
     steps = np.array([int(np.argmax(clusters_after <= k)) for k in range(1, largest + 1)])
+    steps[-1] = int(np.argmax(_in_use_after(order, splits.counts, splits.min_rows)))  # small leaves joined
     return spent[steps], start + lost[steps]
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 BINS = 128
 CLIP = 10.0  # standardised coordinates are cut to [-10, 10]
-FLAT = 1e-9  # a projected sd below this part of the coordinates is rounding, not spread
+FLAT = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
+MARGIN = 1e-10  # by which part of the coordinates the cut of a flat split is moved
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Tree:
         at_pivot = np.einsum("ij,ij->i", self.directions, self.pivots[: len(self.offsets)])
         size = 1.0 + np.abs(self.offsets + at_pivot)
         flat = np.sqrt(self.variances) <= FLAT * size
-        offsets = self.offsets - np.where(flat, 1e-6 * size, 0.0)
+        offsets = self.offsets - np.where(flat, MARGIN * size, 0.0)
         return offsets + at_pivot, offsets
 
     def re_express(self, old: Scaling, new: Scaling) -> None:

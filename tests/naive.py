@@ -301,9 +301,9 @@ def freeze(tree: Tree) -> Frozen:
         s = math.sqrt(node.s2)
         threshold, offset = node.b + float(node.v @ node.m), node.b
         size = 1 + abs(threshold)
-        if s <= 1e-9 * size:
-            threshold -= 1e-6 * size
-            offset -= 1e-6 * size
+        if s <= 1e-12 * size:
+            threshold -= 1e-10 * size
+            offset -= 1e-10 * size
         V.append(node.v)
         thresholds.append(threshold)
         offsets.append(offset)

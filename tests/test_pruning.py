@@ -78,6 +78,7 @@ PARAMS = [
     {"clusters": 2},
     {"max_clusters": 4},
     {"min_size": 10},
+    {"min_size": 60},
     {"elbow": "paper"},
     {"weight": "ss", "elbow": "paper"},
     {"weight": "ss"},
