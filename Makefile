@@ -39,6 +39,21 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 
 venv: $(VENV)/.dev  ## make .venv with the package, its extras and the developers' tools
 
+# What a person sees: every command is printed as typed, then run.
+demo: $(VENV)/.base  ## fit, prune, assign and report on the sample data
+	@mkdir -p build/demo
+	@set -e; PATH="$(abspath $(VENV))/bin:$$PATH"; \
+	run() { printf '\n$$ %s\n' "$$*"; "$$@"; }; \
+	run imdh fit sample_data/cities.parquet -c latitude,longitude -o build/demo/cities.npz -f; \
+	run imdh report build/demo/cities.npz; \
+	run imdh prune build/demo/cities.npz -k 6 -o build/demo/six.npz -f; \
+	run imdh assign build/demo/six.npz sample_data/cities.parquet --keep name,continent \
+	    -o build/demo/labels.csv -f; \
+	run head -n 5 build/demo/labels.csv; \
+	run imdh report build/demo/six.npz sample_data/cities.parquet --truth continent; \
+	run imdh fit sample_data/digits.csv -x digit -o build/demo/digits.npz -f; \
+	run imdh report build/demo/digits.npz sample_data/digits.csv --truth digit
+
 test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
 	$(PY) -m pytest $(PYTEST_ARGS)
 
