@@ -7,15 +7,16 @@ back; a file that comes through a pipe is read as the stream that it holds insid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.ahead import read_ahead
-from imdh_cli.sources.base import BROKEN, Chunk, Piece, broken, check_columns, check_unique, pandas_index
+from imdh_cli.sources.base import BROKEN, Chunk, Piece, check_columns, check_unique, pandas_index
 from imdh_cli.sources.peek import peeked
+from imdh_cli.sources.stored import Stored
 
 MAGIC = b"ARROW1"
 
@@ -25,39 +26,31 @@ class ArrowPart:
 
     Parameters
     ----------
-    name : str
-        As a person would name the file.
-    opener : callable
-        A fresh seekable pyarrow file.
+    file : Stored
+        With a `random`.
     """
 
     format = "arrow"
     rereadable = True
     bad_rows = 0
 
-    def __init__(
-        self,
-        name: str,
-        opener: Callable[[], pa.NativeFile],
-        params: SourceParams,
-        *,
-        size: int | None = None,
-    ) -> None:
-        self.name = name
-        self.size = size
+    def __init__(self, file: Stored, params: SourceParams) -> None:
+        self.name = file.name
+        self.size = file.size
         self.notes: list[str] = []
         self.bytes_read = 0
-        self._opener = opener
+        self._random = cast(Callable[[], pa.NativeFile], file.random)
+        self._broken = file.broken
         self._params = params
         try:
-            with opener() as file:
-                reader = pa.ipc.open_file(file)
+            with self._random() as opened:
+                reader = pa.ipc.open_file(opened)
                 schema = reader.schema
                 self._batches: int = reader.num_record_batches
                 self.rows: int | None = _count_rows(reader)
-                check_unique(schema.names, name)
+                check_unique(schema.names, self.name)
         except BROKEN as error:
-            raise broken(name, "Arrow", error) from error
+            raise self._broken("Arrow", error) from error
         self.id_columns = pandas_index(schema)
         self.schema: pa.Schema = schema.remove_metadata()
 
@@ -100,65 +93,52 @@ class ArrowPart:
     ) -> Iterator[Chunk]:
         take = _Take(self.schema, features, keep)
         try:
-            with self._opener() as file:
-                reader = pa.ipc.open_file(file, options=take.options)
+            with self._random() as opened:
+                reader = pa.ipc.open_file(opened, options=take.options)
                 for i in batches:
                     batch = _checked(reader.get_batch(i))
                     yield from take(batch, self._params.batch_rows, self.name, row)
                     row += batch.num_rows
                     self.bytes_read += (self.size or 0) * batch.num_rows // max(self.rows or 0, 1)
         except BROKEN as error:
-            raise broken(self.name, "Arrow", error) from error
+            raise self._broken("Arrow", error) from error
 
     def _places(self) -> list[tuple[int, int]]:
         """First row and number of rows of each record batch; one column is looked at."""
         places, at = [], 0
         try:
-            with self._opener() as file:
+            with self._random() as opened:
                 one = pa.ipc.IpcReadOptions(included_fields=[0])
-                reader = pa.ipc.open_file(file, options=one)
+                reader = pa.ipc.open_file(opened, options=one)
                 for i in range(self._batches):
                     rows = reader.get_batch(i).num_rows
                     places.append((at, rows))
                     at += rows
         except BROKEN as error:
-            raise broken(self.name, "Arrow", error) from error
+            raise self._broken("Arrow", error) from error
         return places
 
 
 class ArrowStreamPart:
-    """One Arrow IPC stream, or a file in a pipe; the attributes are those of `base.Reader`.
-
-    Parameters
-    ----------
-    opener : callable
-        A fresh binary file at its start; when not `rereadable`, it is called once.
-    """
+    """One Arrow IPC stream, or a file in a pipe; the attributes are those of `base.Reader`."""
 
     format = "arrow"
     bad_rows = 0
     rows: int | None = None
 
-    def __init__(
-        self,
-        name: str,
-        opener: Callable[[], BinaryIO],
-        params: SourceParams,
-        *,
-        rereadable: bool,
-        size: int | None = None,
-    ) -> None:
-        self.name = name
-        self.size = size
-        self.rereadable = rereadable
+    def __init__(self, file: Stored, params: SourceParams) -> None:
+        self.name = file.name
+        self.size = file.size
+        self.rereadable = file.rereadable
         self.notes: list[str] = []
         self.bytes_read = 0
-        self._opener = opener
+        self._stream = file.stream
+        self._broken = file.broken
         self._params = params
         self._begun: Iterator[pa.RecordBatch] | None = None  # a stream that is read once
         self._sampled: list[pa.RecordBatch] = []  # its first batches, to be served again
         schema, batches = self._open()
-        if not rereadable:
+        if not self.rereadable:
             self._begun = batches
         self.id_columns = pandas_index(schema)
         self.schema: pa.Schema = schema.remove_metadata()
@@ -211,7 +191,7 @@ class ArrowStreamPart:
         yield from source
 
     def _open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        head, file = peeked(self._opener())
+        head, file = peeked(self._stream())
         inside = head.startswith(MAGIC)
         try:
             if inside:
@@ -221,7 +201,7 @@ class ArrowStreamPart:
             return stream.schema, self._iterate(stream, file, inside)
         except BROKEN as error:
             file.close()
-            raise broken(self.name, "Arrow", error) from error
+            raise self._broken("Arrow", error) from error
 
     def _iterate(
         self, stream: pa.RecordBatchReader, file: BinaryIO, inside: bool
@@ -235,7 +215,7 @@ class ArrowStreamPart:
             if inside and tail != MAGIC:
                 raise ValueError("it ends before its footer")
         except BROKEN as error:
-            raise broken(self.name, "Arrow", error) from error
+            raise self._broken("Arrow", error) from error
         finally:
             file.close()
 

@@ -193,15 +193,6 @@ def check_unique(names: Sequence[str], where: str) -> None:
     )
 
 
-def broken(name: str, kind: str, error: BaseException) -> DataError:
-    """What pyarrow said about a damaged file, on one line and with the file's name."""
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    return DataError(
-        f"{name}: not a readable {kind} file: {said[0].rstrip('.')}",
-        "it may be cut short or damaged: write it again, or leave it out",
-    )
-
-
 def pandas_index(schema: pa.Schema) -> tuple[str, ...]:
     """The columns that pandas wrote as its index."""
     try:

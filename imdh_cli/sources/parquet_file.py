@@ -10,59 +10,56 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.ahead import read_ahead
-from imdh_cli.sources.base import BROKEN, Chunk, Piece, broken, check_columns, check_unique, pandas_index
+from imdh_cli.sources.base import BROKEN, Chunk, Piece, check_columns, check_unique, pandas_index
+from imdh_cli.sources.stored import Stored
 
 PAGE = 1 << 20  # bytes; the usual size of a page
+FETCH = 256 << 20  # bytes of a remote row group that are held at once, at most
+BUFFER = 4 << 20  # bytes of each column of a larger one
 
 
 class ParquetPart:
     """One Parquet file; the attributes are those of `base.Reader`.
 
+    The file is opened again when it is needed again, so that a folder of 10,000 files does not hold
+    10,000 of them open.
+
     Parameters
     ----------
-    name : str
-        As a person would name the file.
-    opener : callable
-        A fresh seekable pyarrow file; it is called again when the file is needed again, so that a
-        folder of 10,000 files does not hold 10,000 of them open.
+    file : Stored
+        With a `random`.
     """
 
     format = "parquet"
     rereadable = True
     bad_rows = 0
 
-    def __init__(
-        self,
-        name: str,
-        opener: Callable[[], pa.NativeFile],
-        params: SourceParams,
-        *,
-        size: int | None = None,
-        pre_buffer: bool = False,
-    ) -> None:
-        self.name = name
-        self.size = size
+    def __init__(self, file: Stored, params: SourceParams) -> None:
+        self.name = file.name
+        self.size = file.size
         self.notes: list[str] = []
         self.bytes_read = 0
-        self._opener = opener
+        self._file = file
         self._params = params
-        self._pre_buffer = pre_buffer
+        self._footer: pq.FileMetaData | None = None  # of a remote file, read once
         self._live: weakref.ref[pq.ParquetFile] | None = None
-        file = self._open()
+        opened = self._open()
         try:
-            self.schema: pa.Schema = file.schema_arrow
-            check_unique(self.schema.names, name)
-            self.rows: int | None = file.metadata.num_rows
-            self._flat = file.metadata.num_columns == len(self.schema)
-            self._groups = file.num_row_groups
+            self.schema: pa.Schema = opened.schema_arrow
+            check_unique(self.schema.names, self.name)
+            self.rows: int | None = opened.metadata.num_rows
+            self._flat = opened.metadata.num_columns == len(self.schema)
+            self._groups = opened.num_row_groups
         except BROKEN as error:
-            raise broken(self.name, "Parquet", error) from error
+            raise self._file.broken("Parquet", error) from error
         self.id_columns = pandas_index(self.schema)
         self.schema = self.schema.remove_metadata()
 
@@ -120,13 +117,7 @@ class ParquetPart:
         size = self.size or 0
         at: list[int] | None = None
         try:
-            batches = file.iter_batches(
-                batch_size=batch_rows or self._params.batch_rows,
-                row_groups=list(groups),
-                columns=wanted,
-                use_threads=False,
-            )
-            for batch in batches:
+            for batch in self._batches(file, groups, wanted, batch_rows or self._params.batch_rows):
                 if at is None:
                     # By position from here on: asking for "a" brings a column "a.b" along.
                     at = [batch.schema.get_field_index(name) for name in wanted]
@@ -137,30 +128,50 @@ class ParquetPart:
                 yield Chunk(batch.select(left), kept, None, (self.name, row))
                 row += batch.num_rows
         except BROKEN as error:
-            raise broken(self.name, "Parquet", error) from error
+            raise self._file.broken("Parquet", error) from error
+
+    def _batches(
+        self, file: pq.ParquetFile, groups: Sequence[int], names: list[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        # Of a remote file a whole row group is fetched at once, so one at a time.
+        for some in [[g] for g in groups] if self._file.remote else [list(groups)]:
+            yield from file.iter_batches(rows, row_groups=some, columns=names, use_threads=False)
 
     def _leaves(self, names: Sequence[str]) -> list[int]:
         """The places of columns among the file's leaves, which nested columns have several of."""
         if self._flat:
             return [self.schema.get_field_index(name) for name in names]
-        counts = [_leaf_count(kind) for kind in self.schema.types]
-        first = [sum(counts[:i]) for i in map(self.schema.get_field_index, names)]
-        return [
-            start + k
-            for start, name in zip(first, names, strict=True)
-            for k in range(counts[self.schema.get_field_index(name)])
-        ]
+        ends = list(accumulate(_leaf_count(kind) for kind in self.schema.types))
+        spans = [(i and ends[i - 1], ends[i]) for i in map(self.schema.get_field_index, names)]
+        return [leaf for start, end in spans for leaf in range(start, end)]
 
     def _open(self) -> pq.ParquetFile:
         """The open file, shared by the readings under way and closed after the last of them."""
         file = self._live() if self._live is not None else None
         if file is None:
+            random = cast(Callable[[], pa.NativeFile], self._file.random)
             try:
-                file = pq.ParquetFile(self._opener(), pre_buffer=self._pre_buffer)
+                if self._file.remote:
+                    file = self._open_there(random())
+                else:
+                    file = pq.ParquetFile(random(), pre_buffer=False)
             except BROKEN as error:
-                raise broken(self.name, "Parquet", error) from error
+                raise self._file.broken("Parquet", error) from error
             self._live = weakref.ref(file)
         return file
+
+    def _open_there(self, opened: pa.NativeFile) -> pq.ParquetFile:
+        """A row group in few requests where it is not too large, else a buffer for each column."""
+        if self._footer is None:
+            self._footer = pq.read_metadata(opened)
+        groups = map(self._footer.row_group, range(self._footer.num_row_groups))
+        large = any(group.total_byte_size > FETCH for group in groups)
+        return pq.ParquetFile(
+            opened,
+            metadata=self._footer,
+            pre_buffer=not large,
+            buffer_size=BUFFER if large else 0,
+        )
 
 
 def _held(column: pq.ColumnChunkMetaData, big_pages: bool) -> int:

@@ -1,0 +1,126 @@
+"""One file or stream, wherever it is: its first bytes, and how to open it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from imdh_cli.errors import DataError
+from imdh_cli.sources.locate import Location
+from imdh_cli.sources.peek import HEAD, peeked
+
+Explain = Callable[[BaseException], DataError | None]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the readers of all formats need to know of a file.
+
+    name : as a person would name it.
+    head : its first bytes.
+    size : in bytes; None for a stream.
+    stream : a binary file from the start; called once when not `rereadable`.
+    random : a seekable pyarrow file; None when there is no such thing.
+    path : on this machine.
+    keys : the `key=value` folders it lies in.
+    remote : each seek costs a round trip.
+    explain : an error of the place, not of the file, in words; None for one of the file.
+    """
+
+    name: str
+    head: bytes
+    size: int | None
+    stream: Callable[[], BinaryIO]
+    random: Callable[[], pa.NativeFile] | None
+    rereadable: bool = True
+    path: str | None = None
+    keys: tuple[tuple[str, str | None], ...] = ()
+    remote: bool = False
+    explain: Explain | None = None
+
+    def broken(self, kind: str, error: BaseException) -> DataError:
+        """What went wrong while reading, on one line and with the file's name."""
+        elsewhere = self.explain(error) if self.explain is not None else None
+        if elsewhere is not None:
+            return elsewhere
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        return DataError(
+            f"{self.name}: not a readable {kind} file: {said[0].rstrip('.')}",
+            "it may be cut short or damaged: write it again, or leave it out",
+        )
+
+
+def stored_here(file: Location) -> Stored:
+    """A file or pipe of this machine, or standard input.
+
+    Raises
+    ------
+    DataError
+        When it cannot be opened.
+    """
+    try:
+        return _stream(file) if file.stream else _file(file, cast(str, file.path))
+    except OSError as error:
+        raise DataError(
+            f"{file.name}: cannot be read: {error.strerror or error}",
+            "check the path and its permissions",
+        ) from error
+
+
+def _file(file: Location, path: str) -> Stored:
+    with open(path, "rb") as opened:
+        head = opened.read(HEAD)
+    return Stored(
+        file.name,
+        head,
+        os.path.getsize(path),
+        lambda: open(path, "rb"),
+        lambda: pa.memory_map(path),
+        path=path,
+        keys=file.keys,
+    )
+
+
+def _stream(file: Location) -> Stored:
+    raw = sys.stdin.buffer if file.path is None else open(file.path, "rb")  # noqa: SIM115
+    head, stream = peeked(cast(BinaryIO, raw))
+    return Stored(file.name, head, None, lambda: stream, None, rereadable=False, keys=file.keys)
+
+
+def spooled(file: Stored) -> tuple[Stored, str]:
+    """A stream as a temporary file that has no name and ends with the program; and a note on that.
+
+    Raises
+    ------
+    DataError
+        When there is no room for it.
+    """
+    copy = tempfile.TemporaryFile(prefix="imdh-")  # noqa: SIM115
+    try:
+        stream = file.stream()
+        while block := stream.read(1 << 20):
+            copy.write(block)
+        copy.flush()
+    except OSError as error:
+        copy.close()
+        raise DataError(
+            f"{file.name}: could not be written to a temporary file in {tempfile.gettempdir()}: "
+            f"{error.strerror or error}",
+            "set TMPDIR to a folder with room, or write the stream to a file and name that",
+        ) from error
+    size = copy.tell()
+    note = (
+        f"{file.name}: Parquet cannot be read from front to back, so the stream was first "
+        f"written to a temporary file ({size / 1e6:.1f} MB)"
+    )
+
+    def opened() -> pa.NativeFile:
+        return pa.memory_map(f"/dev/fd/{copy.fileno()}")
+
+    return replace(file, size=size, random=opened, rereadable=True, remote=False), note
