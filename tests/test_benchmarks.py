@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from tests.benchmarks import accuracy, common
+from tests.benchmarks import accuracy, common, order, planted, speed
+
+TABLES = {"accuracy": accuracy, "order": order, "planted": planted, "speed": speed}
 
 
 def test_regret_spans_zero_to_one_on_every_set() -> None:
@@ -41,6 +44,40 @@ def test_tables_go_between_their_markers(tmp_path: Path) -> None:
         assert common.put_into_readme("speed", "new", readme)
         assert readme.read_text() == f"before\n{begin}\n\nnew\n\n{end}\nafter\n"
     assert not common.put_into_readme("other", "new", readme)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_readme_shows_the_figures_that_were_kept(name: str) -> None:
+    """Between the markers stands what the JSON file gives, or nothing when there is none."""
+    begin, end = common.markers(name)
+    shown = common.README.read_text().split(begin, 1)[1].split(end, 1)[0].strip()
+    kept = common.load(common.RESULTS / f"{name}.json")
+    assert shown == (TABLES[name].text(kept).strip() if kept else "")
+
+
+@pytest.mark.parametrize("d", planted.DIMENSIONS)
+def test_packed_clusters_are_still_well_separated(d: int) -> None:
+    """No two centres are nearer than they should be, and the extreme spreads are there."""
+    rng = np.random.default_rng(d)
+    spreads = planted.spread_out(rng, 1, planted.MAX_SPREAD, 7)
+    assert {1.0, planted.MAX_SPREAD} <= set(spreads)
+    centres = planted.separated(lambda size: rng.uniform(0, size, d), 1.0, spreads)
+    gaps = np.linalg.norm(centres[:, None] - centres[None], axis=2)
+    needed = planted.SEPARATION * (spreads[:, None] + spreads[None])
+    assert np.all((gaps >= needed) | np.eye(7, dtype=bool))
+
+
+def test_sorted_files_hold_the_same_rows() -> None:
+    """Every arrangement is a permutation, and sorted by what it says."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((500, 3)) * [1, 2, 9]
+    table = pa.table({f"x{j}": x[:, j] for j in range(3)} | {"target": rng.integers(0, 4, 500)})
+    found = order.arrangements(table)
+    assert tuple(found) == order.ORDERS
+    assert all(np.array_equal(np.sort(rows), np.arange(500)) for rows in found.values())
+    assert np.all(np.diff(x[found["first feature"], 0]) >= 0)
+    assert np.all(np.diff(table["target"].to_numpy()[found["class"]]) >= 0)
+    assert np.any(np.diff(found["shuffled"]) < 0)
 
 
 def test_a_run_knows_its_memory_and_its_failure() -> None:
