@@ -91,7 +91,7 @@ def test_csv_is_what_the_csv_module_writes_where_both_quote_as_little_as_possibl
 def test_csv_is_read_by_pandas_duckdb_and_pyarrow(tmp_path):
     batch = mixed()
     path = str(written([batch], tmp_path / "out.csv"))
-    by_pandas = pd.read_csv(path, dtype={"text": str}, keep_default_na=False)
+    by_pandas = pd.read_csv(path, dtype={"text": str}, keep_default_na=False, engine="python")
     by_duckdb = duckdb.sql(
         f"select * from read_csv('{path}', types={{'text': 'varchar'}}, header=true,"
         " quote='\"', escape='\"', delim=',', allow_quoted_nulls=false)"
@@ -193,19 +193,18 @@ def test_other_types_have_a_text_that_says_the_same(tmp_path):
             "time": pa.array([moment.time()], pa.time64("us")),
             "span": pa.array([90], pa.duration("s")),
             "bool": pa.array([True]),
-            "half": pa.array([0.5], pa.float16()),
+            "half": pa.array([np.float16(0.5)]),
             "float": pa.array([0.1], pa.float32()),
             "words": pa.array(["a,b"]).dictionary_encode(),
             "bytes": pa.array([b"x,y"]),
             "large": pa.array(["l"], pa.large_string()),
-            "view": pa.array(["v,"], pa.string_view()),
             "null": pa.nulls(1),
         }
     )
     _, row = rows_of(written([batch], tmp_path / "out.csv"))
     assert row == [
         "1.20", "2024-02-29", "2024-02-29 12:30:15.250", "2024-02-29 12:30:15.250000Z",
-        "12:30:15.250000", "90", "true", "0.5", "0.1", "a,b", "x,y", "l", "v,", "",
+        "12:30:15.250000", "90", "true", "0.5", "0.1", "a,b", "x,y", "l", "",
     ]  # fmt: skip
 
 
@@ -552,7 +551,7 @@ def test_partitions_take_more_clusters_than_open_files(tmp_path):
 def test_partitions_pass_every_type_through(tmp_path):
     batch = pa.record_batch(
         {
-            "view": pa.array(["a", "b", None], pa.string_view()),
+            "text": pa.array(["a", "b", None]),
             "kind": pa.array(["x", "y", "x"]).dictionary_encode(),
             "list": pa.array([[1], None, [2, 3]]),
             "cluster": pa.array([2, 1, 2], pa.int32()),
@@ -562,8 +561,8 @@ def test_partitions_pass_every_type_through(tmp_path):
         sink.write(batch)
     part = pq.ParquetFile(tmp_path / "out/cluster=2/part-0.parquet").read()
     assert part.to_pylist() == [
-        {"view": "a", "kind": "x", "list": [1]},
-        {"view": None, "kind": "x", "list": [2, 3]},
+        {"text": "a", "kind": "x", "list": [1]},
+        {"text": None, "kind": "x", "list": [2, 3]},
     ]
 
 
@@ -573,6 +572,27 @@ def test_partitions_refuse_a_type_parquet_does_not_have_before_anything_is_read(
     with pytest.raises(DataError, match='column "odd"'):
         open_partitions(tmp_path / "out", schema, "cluster")
     assert os.listdir(tmp_path) == []
+
+
+def casts_views() -> bool:
+    try:
+        pa.array(["x"], pa.string_view()).cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not casts_views(), reason="this Arrow cannot convert its view types")
+def test_view_types_pass_through(tmp_path):
+    cluster = pa.array([2, 1, 2], pa.int32())
+    batch = pa.record_batch({"view": pa.array(["a,", "b", None], pa.string_view()), "cluster": cluster})
+    with open_partitions(tmp_path / "out", batch.schema, "cluster") as sink:
+        sink.write(batch)
+    part = pq.ParquetFile(tmp_path / "out/cluster=2/part-0.parquet").read()
+    assert part["view"].to_pylist() == ["a,", None]
+    assert written([batch], tmp_path / "o.csv").read_text() == 'view,cluster\n"a,",2\nb,1\n,2\n'
+    table = pa.ipc.open_file(written([batch], tmp_path / "o.arrow").read_bytes()).read_all()
+    assert table.to_pylist() == batch.to_pylist()
 
 
 def test_a_label_column_of_any_name_becomes_one_folder_each(tmp_path):
