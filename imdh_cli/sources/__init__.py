@@ -97,4 +97,6 @@ def _reader(file: Stored, params: SourceParams, notes: list[str], files: int) ->
     from imdh_cli.sources.csv_file import CsvPart
 
     brief = files > MANY
-    return CsvPart(file.name, file.stream, params, file.rereadable, file.path, brief=brief)
+    part = CsvPart(file.name, file.stream, params, file.rereadable, file.path, brief=brief)
+    part.size = file.size if part.size is None else part.size
+    return part

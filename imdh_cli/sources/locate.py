@@ -10,7 +10,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -154,7 +154,8 @@ def _folder(folder: str, format: str | None, found: Located) -> None:
         inside = sorted(_walk(folder, "", set()), key=natural_key)
     except OSError as error:
         raise _unreadable(error.filename or folder, error) from error
-    _take([os.path.join(folder, *inner.split("/")) for inner in inside], folder, format, found)
+    paths = [os.path.join(folder, *inner.split("/")) for inner in inside]
+    found.files += map(_file, sift(paths, folder, format, found.notes, look=_has_magic))
 
 
 def _walk(folder: str, inner: str, seen: set[str]) -> Iterator[str]:
@@ -184,29 +185,44 @@ def _glob(pattern: str, format: str | None, found: Located) -> None:
     if not files:
         for folder in matches:
             _folder(folder, format, found)
-    elif any(is_table(os.path.basename(m), format) for m in files):
-        _take(files, pattern, format, found)  # `*` also picks up what merely lies about
-    else:
-        found.files += [_file(m) for m in files]  # `*.dat` says what it means
+        return
+    tables = sift(files, pattern, format, found.notes, pattern=True, look=_has_magic)
+    found.files += map(_file, tables)
 
 
-def _take(paths: list[str], where: str, format: str | None, found: Located) -> None:
-    """The tables among many files; the strangers go into a note."""
-    tables, strangers = [], []
-    for path in paths:
-        if is_table(os.path.basename(path), format) or _has_magic(path):
-            tables.append(_file(path))
-        else:
-            strangers.append(os.path.basename(path))
-    if not tables:
-        held = f": it holds {listed(strangers)}" if strangers else ""
+def sift(
+    paths: list[str],
+    where: str,
+    format: str | None,
+    notes: list[str],
+    *,
+    pattern: bool = False,
+    look: Callable[[str], bool] = lambda _: False,
+) -> list[str]:
+    """The tables among the files of a folder or pattern; the strangers go into a note.
+
+    A pattern that matches no table by name, such as `*.dat`, means what it says; `*` also picks up
+    what merely lies about. `look` tells a table by its content.
+
+    Raises
+    ------
+    DataError
+        For a folder without tables.
+    """
+    named = {p for p in paths if is_table(p.rpartition("/")[2], format)}
+    if pattern and not named:
+        return paths
+    strangers = [p for p in paths if p not in named and not look(p)]
+    quoted = listed([p.rpartition("/")[2] for p in strangers])
+    if len(strangers) == len(paths):
         raise DataError(
-            f"{where}: no tables here{held}",
+            f"{where}: no tables here" + (f": it holds {quoted}" if strangers else ""),
             "name the files themselves, or a quoted pattern such as 'folder/*.txt'",
         )
     if strangers:
-        found.notes.append(f"{where}: left out {listed(strangers)}: no table by name or content")
-    found.files += tables
+        notes.append(f"{where}: left out {quoted}: no table by name or content")
+    left_out = set(strangers)
+    return [p for p in paths if p not in left_out]
 
 
 def _file(path: str) -> Location:

@@ -101,26 +101,39 @@ def spooled(file: Stored) -> tuple[Stored, str]:
     DataError
         When there is no room for it.
     """
-    copy = tempfile.TemporaryFile(prefix="imdh-")  # noqa: SIM115
     try:
+        copy = _Unnamed()
         stream = file.stream()
-        while block := stream.read(1 << 20):
-            copy.write(block)
-        copy.flush()
+        with open(copy.fd, "wb", closefd=False) as out:
+            while block := stream.read(1 << 20):
+                out.write(block)
+            size = out.tell()
     except OSError as error:
-        copy.close()
         raise DataError(
             f"{file.name}: could not be written to a temporary file in {tempfile.gettempdir()}: "
             f"{error.strerror or error}",
             "set TMPDIR to a folder with room, or write the stream to a file and name that",
         ) from error
-    size = copy.tell()
     note = (
         f"{file.name}: Parquet cannot be read from front to back, so the stream was first "
         f"written to a temporary file ({size / 1e6:.1f} MB)"
     )
 
     def opened() -> pa.NativeFile:
-        return pa.memory_map(f"/dev/fd/{copy.fileno()}")
+        return pa.memory_map(f"/dev/fd/{copy.fd}")
 
     return replace(file, size=size, random=opened, rereadable=True, remote=False), note
+
+
+class _Unnamed:
+    """A temporary file without a name: it is gone when nobody holds it, however the program ends."""
+
+    fd = -1
+
+    def __init__(self) -> None:
+        self.fd, name = tempfile.mkstemp(prefix="imdh-")
+        os.unlink(name)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
