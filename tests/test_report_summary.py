@@ -49,7 +49,7 @@ def test_profiles_are_those_of_the_labelled_rows(made, report):
 
 
 def test_csv_holds_the_same_figures_to_the_last_digit(made, report):
-    lines = list(csv.DictReader(io.StringIO("".join(csv_lines(summarise(made.model))))))
+    lines = list(csv.DictReader(io.StringIO("\n".join(csv_lines(summarise(made.model))))))
     assert len(lines) == 7 * 8
     expected = [
         {
@@ -194,7 +194,7 @@ def test_small_clusters_are_counted_but_not_described(made):
         assert cluster.marks == ()
     for c in summary.to_dict()["clusters"]:
         assert (c["profile"] == []) == (c["rows"] < 300)
-    rows = list(csv.DictReader(io.StringIO("".join(csv_lines(summary)))))
+    rows = list(csv.DictReader(io.StringIO("\n".join(csv_lines(summary)))))
     assert all((r["mean"] == "") == (int(r["rows"]) < 300) for r in rows)
     assert "withheld" in {w.code for w in summary.warnings}
 
@@ -373,5 +373,5 @@ def test_hostile_names_are_kept_as_they_are_in_json_and_csv():
     summary = summarise(make(d=4, names=names).model)
     report = json.loads(json.dumps(summary.to_dict()))
     assert [f["name"] for f in report["data"]["features"]] == names
-    rows = list(csv.DictReader(io.StringIO("".join(csv_lines(summary)), newline="")))
+    rows = list(csv.DictReader(io.StringIO("\n".join(csv_lines(summary)), newline="")))
     assert [r["feature"] for r in rows[:4]] == names

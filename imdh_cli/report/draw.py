@@ -114,3 +114,9 @@ def occupied(density: np.ndarray, floor: float = 0.004, least: int = 24) -> tupl
     first = min(seen[0] if len(seen) else n // 2, n // 2 - least // 2)
     last = max(seen[-1] + 1 if len(seen) else n // 2, n // 2 + least // 2)
     return max(0, int(first) - 2), min(n, int(last) + 2)
+
+
+def nice_numbers(n: int) -> list[int]:
+    """Round numbers of clusters from 1 to n, about a dozen."""
+    step = next((s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000) if n / s <= 12), 5000)
+    return [1, *range(step if step > 1 else 2, n + 1, step)]

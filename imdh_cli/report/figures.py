@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report.truth import Agreement
 from imdh_cli.report.words import count, listing
+
+if TYPE_CHECKING:
+    from imdh_cli.model import Model
 
 SCHEMA = "imdh-report"
 SCHEMA_VERSION = 1
@@ -222,6 +225,7 @@ class Summary:
     splits: dict[int, Split]  # those down to the clusters, by node
     warnings: tuple[Caution, ...]
     truth: Agreement | None = None
+    model: Model | None = field(default=None, repr=False)  # for what is drawn from further rows
     _split_of: Callable[[int], Split] | None = field(default=None, repr=False)
 
     @property

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.errors import UsageError
-from imdh_cli.pruning import Pruning, cut, prune, smooth
+from imdh_cli.pruning import Pruning, cluster_nodes, prune, smooth
 from imdh_cli.report.cautions import cautions
 from imdh_cli.report.figures import (
     Alternative,
@@ -103,13 +103,14 @@ def summarise(
         clusters=clusters,
         splits={i: tree.split(i) for i in tree.cuts if tree.described(i)},
         warnings=(),
+        model=model,
         _split_of=tree.split,
     )
     return replace(summary, warnings=cautions(summary))
 
 
 def csv_lines(summary: Summary) -> Iterator[str]:
-    """The CSV report: a header, then one line per cluster and feature, in full precision.
+    """The CSV report without line ends: a header, then one line per cluster and feature, in full.
 
     Withheld figures, and the effect on a constant feature, are empty cells.
     """
@@ -125,7 +126,7 @@ def csv_lines(summary: Summary) -> Iterator[str]:
 
 def _csv_line(cells: Any) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    csv.writer(text, lineterminator="").writerow(cells)
     return text.getvalue()
 
 
@@ -144,7 +145,7 @@ class _Tree:
         self.first, self.last = _label_ranges(label_of_leaf)
         self.cuts = self._cuts()
         self.from_k = _from_k(self.cuts, np.asarray(chosen.merge_order))
-        self.nodes = self._cluster_nodes(pruning)
+        self.nodes = cluster_nodes(label_of_leaf, model.counts)
         self._moments(label_of_leaf)
 
     def _cuts(self) -> list[int]:
@@ -155,22 +156,6 @@ class _Tree:
         """
         node = np.arange(1, self.model.n_splits + 1)
         return [int(i) for i in node[self.last[2 * node - 1] < self.first[2 * node]]]
-
-    def _cluster_nodes(self, pruning: Pruning | None) -> np.ndarray:
-        """(K,) the node of each cluster, the one that labelling names."""
-        if pruning is not None:
-            return np.asarray(pruning.cluster_nodes)
-        model = self.model
-        least = model.params.prune.min_size
-        nodes, labels = cut(model.merge_order, model.counts, self.n_clusters, least)
-        if np.array_equal(labels, model.cluster_of_leaf):
-            return nodes
-        # Another program's labels: the highest node with most rows of nothing but the cluster.
-        whole = np.flatnonzero(self.first == self.last)
-        order = np.lexsort((-whole, model.counts[whole]))
-        nodes = np.zeros(self.n_clusters, dtype=np.int64)
-        nodes[self.first[whole[order]] - 1] = whole[order] + 1
-        return nodes
 
     def _moments(self, label_of_leaf: np.ndarray) -> None:
         """Rows, mean and sum of squares per cluster, merged from the leaves (Chan)."""

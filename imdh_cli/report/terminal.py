@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from imdh_cli.report.draw import ASCII, BLOCKS, Glyphs, axis, bar, columns, occupied
-from imdh_cli.report.figures import Choice, Cluster, Side, Split, Summary
+from imdh_cli.report.curve import curve_length, curve_of
+from imdh_cli.report.draw import ASCII, BLOCKS, Glyphs, axis, bar, columns, nice_numbers, occupied
+from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.truth import Agreement
 from imdh_cli.report.words import count, listing, percent, printable, quantity, signed, spread
 
@@ -22,7 +23,7 @@ LOADINGS = 10  # features listed at one node
 FEATURES = 20  # features listed when there is but one cluster
 CONFUSION = 40  # classes listed
 WIDE = 100  # columns from which there is room for bars
-LEFT, RIGHT = "blue", "yellow"  # apart for every eye, and by place and by words as well
+LEFT, RIGHT = "bright_blue", "yellow"  # apart for every eye, and by place and by words as well
 
 
 def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
@@ -177,7 +178,7 @@ class _View:
         if len(curve) < 3 or curve[0] <= 0.0:
             return
         self.console.print()
-        n = _curve_length(c, len(curve))
+        n = curve_length(c, len(curve))
         room = self.width - 7
         step = max(1, -(-n // room))
         ks = np.arange(1, n + 1, step)
@@ -193,7 +194,7 @@ class _View:
             if chosen is not None:
                 line.stylize("bold green", 6 + chosen, 6 + chosen + wide)
             self.console.print(line, no_wrap=True)
-        ticks = [(_column(k, ks, wide), str(k)) for k in _round_numbers(n)]
+        ticks = [(_column(k, ks, wide), str(k)) for k in nice_numbers(n)]
         line1, line2 = axis(
             len(heights), [(t + (wide - 1) // 2, k) for t, k in ticks if t is not None], self.g
         )
@@ -412,7 +413,7 @@ class _View:
 
     def _title(self, title: str, rest: str) -> None:
         self.console.print()
-        self._flow(Text.assemble((title, "bold underline"), f"  {rest}"))
+        self._lines([Text(f"{title} ", "bold"), *Text(rest).split(" ")], "", "")
 
     def _flow(self, text: Text, *, hang: int = 0) -> None:
         """Print a paragraph."""
@@ -454,20 +455,6 @@ class _View:
         self.console.print(text, no_wrap=True, crop=False, highlight=False)
 
 
-def curve_of(summary: Summary) -> tuple[np.ndarray, str]:
-    """The curve that the number of clusters is read from, 1 at K = 1, and what it means."""
-    prune = summary.parameters.get("prune", {})
-    if prune.get("elbow") == "paper":
-        return (
-            summary.choice.unexplained,
-            "Variance left within K clusters, as a share of the variance of all rows.",
-        )
-    return (
-        summary.choice.given_up,
-        "Separation between clusters that stopping at K gives up, as a share of all there is.",
-    )
-
-
 def _valley(split: Split) -> str:
     return f"valley {split.depth:.2f}" if split.significant else f"weak valley {split.depth:.2f}"
 
@@ -476,21 +463,10 @@ def _weight(n: int, most: int) -> str:
     return "bold" if n == most and n else "" if n else "dim"
 
 
-def _curve_length(c: Choice, available: int) -> int:
-    """Enough of the curve to see the elbow and what comes after it."""
-    largest = max(c.clusters, c.runner_up or 0)
-    return min(available, max(20, 128 if largest > 50 else 5 * largest // 2, largest + 2))
-
-
 def _column(k: int, ks: np.ndarray, wide: int) -> int | None:
     """The first column of the bar that stands for k clusters."""
     i = int(np.searchsorted(ks, k, side="right")) - 1
     return i * wide if k <= ks[-1] + (ks[-1] - ks[0]) // max(1, len(ks) - 1) else None
-
-
-def _round_numbers(n: int) -> list[int]:
-    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 1000, 10_000) if n / s <= 12)
-    return [1, *range(step if step > 1 else 2, n + 1, step)]
 
 
 def branches(

@@ -17,13 +17,32 @@ def printable(text: str, limit: int | None = None) -> str:
     A column may be named anything, escape sequences included; guarded by
     test_report_terminal.py::test_names_cannot_steer_the_terminal.
     """
-    if limit is not None and len(text) > limit:
-        text = text[: limit - 1] + "\u2026"
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNPRINTABLE else c for c in text
-    )
+    if limit is not None:
+        text = _cut(text, limit)
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(map(_spelled, text))
+    return text if limit is None else _cut(text, limit)
+
+
+def cells(text: str) -> int:
+    """How wide a text is, in columns: letters of Chinese, Japanese and Korean take two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def short(text: str, width: int) -> str:
+    """Printable text cut to so many columns."""
+    text = printable(text, width)
+    while cells(text) > width:
+        text = text[:-2] + "\u2026"
+    return text
+
+
+def _spelled(c: str) -> str:
+    return c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNPRINTABLE else c
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
 def quantity(value: float | None, sd: float, *, share: bool = False) -> str:
@@ -53,9 +72,7 @@ def spread(sd: float | None, *, share: bool = False) -> str:
     """A standard deviation to three digits; in percentage points for a one-hot level."""
     if sd is None:
         return "-"
-    if share:
-        return percent(sd)
-    return quantity(sd, sd)
+    return f"{100.0 * sd:.1f} %" if share else quantity(sd, sd)
 
 
 def signed(value: float | None, decimals: int = 1) -> str:

@@ -1,0 +1,447 @@
+"""Summary -> one HTML page: no script, no network, under 2 MB whatever the model.
+
+Everything that is drawn comes from the summary; the template escapes all text. What would make the
+page too large is left out by a budget that is said on the page, and `--csv` or `--json` has it all.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from imdh_cli.params import PAPER_PRESET, FitParams
+from imdh_cli.report import scatter, svg
+from imdh_cli.report.curve import curve_length, curve_of
+from imdh_cli.report.figures import Cluster, Side, Split, Summary
+from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
+from imdh_cli.report.scatter import Scatter
+from imdh_cli.report.truth import Agreement
+from imdh_cli.report.words import count, listing, percent, printable, quantity, short, signed, spread
+
+LIMIT = 2_000_000  # bytes of a page
+NAME = 48  # characters of a name
+LINES = 10  # features in the table of one cluster
+STEPS = 5  # of the colour scale, on either side of the middle
+HALF_SD = 0.5  # one step
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is shown at most; cut down until the page is small enough."""
+
+    clusters: int = 128
+    cluster_lines: int = 1000  # lines of all clusters' tables together
+    splits: int = 127
+    loadings: int = 5  # lines of one split's table
+    features: int = 60  # rows of the heat map
+    classes: int = 60
+    curve: int = 128
+    listed: int = 60  # entries of any list of names
+    images: int = 600_000  # bytes of pictures of samples
+
+    def smaller(self) -> Budget:
+        """Less of everything."""
+        return Budget(**{name: max(1, int(0.6 * value)) for name, value in vars(self).items()})
+
+
+def build(
+    summary: Summary,
+    samples: Mapping[int, Scatter] | None = None,
+    *,
+    command: str = "",
+) -> str:
+    """The page.
+
+    Parameters
+    ----------
+    summary : Summary
+    samples : mapping of node to Scatter, optional
+        Rows to draw at the splits (`scatter.Sampler`); the page then says that it shows rows.
+    command : str
+        The command line that made the page, to be shown.
+    """
+    budget = Budget()
+    pictures = {node: (sample, _picture(summary, sample)) for node, sample in (samples or {}).items()}
+    while True:
+        page = _Page(summary, pictures, command, budget).render()
+        if len(page.encode("utf-8", "surrogatepass")) < LIMIT or budget.clusters == 1:
+            return page
+        budget = budget.smaller()
+
+
+def _picture(summary: Summary, sample: Scatter) -> str:
+    frame = svg.Frame.of(summary.split(sample.node), 1.0)
+    return scatter.picture(sample, frame.low, frame.high)
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("imdh_cli.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=_percent, signed=_minus(signed), name=_name, number=lambda n: f"{n:,}")
+    return environment.get_template("page.html")
+
+
+class _Page:
+    """The words and numerals of one page."""
+
+    def __init__(
+        self,
+        summary: Summary,
+        samples: Mapping[int, tuple[Scatter, str]],
+        command: str,
+        budget: Budget,
+    ) -> None:
+        self.s = summary
+        self.samples = samples
+        self.command = command
+        self.b = budget
+        largest = sorted(summary.clusters, key=lambda c: -c.rows)[: budget.clusters]
+        self.shown = sorted(largest, key=lambda c: c.label)
+        by_k = sorted(summary.splits.values(), key=lambda split: split.from_k or 0)
+        self.splits = sorted(by_k[: budget.splits], key=_tree_order)
+        self.parent = {
+            side.node: (split, side is split.left)
+            for split in summary.splits.values()
+            for side in (split.left, split.right)
+        }
+
+    def render(self) -> str:
+        s = self.s
+        return _template().render(
+            s=s,
+            choice=s.choice,
+            title=self._title(),
+            facts=self._facts(),
+            shown=[self._cluster(c) for c in self.shown],
+            rest=len(s.clusters) - len(self.shown),
+            largest=max((c.share for c in self.shown), default=1.0),
+            tree=svg.tree(s, self.b.clusters, self._phrase) if s.splits else None,
+            groups=len(s.clusters) > self.b.clusters,
+            heat=self._heat(),
+            curve=self._curve(),
+            splits=self._splits(),
+            more_splits=len(s.splits) - len(self.splits),
+            sampled=len(self.samples) > 0,
+            truth=self._truth(s.truth) if s.truth else None,
+            provenance=self._provenance(),
+            command=printable(self.command, 500),
+            refit=self._refit(),
+            steps=STEPS,
+        )
+
+    def _title(self) -> str:
+        inputs = listing([_name(name) for name in self.s.inputs], 3)
+        return inputs or _name(self.s.name) or "the data"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        s = self.s
+        facts = [
+            ("rows", f"{s.rows.used:,}"),
+            ("features", f"{len(s.features):,}"),
+            ("clusters", f"{len(s.clusters):,}"),
+        ]
+        if s.explained is not None and len(s.clusters) > 1:
+            facts.append(("variance between clusters", percent(s.explained)))
+        facts.append(("leaves in use", f"{s.choice.largest:,} of {2**s.tree_depth:,}"))
+        return facts
+
+    # --- clusters ---------------------------------------------------------------------------------
+
+    def _phrase(self, label: int, limit: int = 3) -> str:
+        """▲ petal length ▼ sepal width: what marks a cluster out, in the picture of the tree."""
+        c = self.s.clusters[label - 1]
+        if c.z is None:
+            return ""
+        return "  ".join(
+            f"{_arrow(c.z[j])}\u00a0{short(self.s.features[j].name, 20)}" for j in c.marks[:limit]
+        )
+
+    def _cluster(self, c: Cluster) -> dict[str, Any]:
+        lines = min(LINES, max(3, self.b.cluster_lines // max(1, len(self.shown))))
+        table = []
+        if c.z is not None:
+            order = np.argsort(-np.abs(c.z), kind="stable")[:lines]
+            table = [self._line(c, int(j)) for j in order]
+        return {
+            "c": c,
+            "marks": [(_arrow(line["z"]), line) for line in table[:3] if abs(line["z"]) >= 0.2],
+            "lines": table,
+            "more": len(self.s.features) - len(table) if c.z is not None else 0,
+            "path": self._path(c.node),
+            "few": count(self.s.min_size),
+        }
+
+    def _line(self, c: Cluster, j: int) -> dict[str, Any]:
+        f = self.s.features[j]
+        assert c.mean is not None
+        assert c.sd is not None
+        assert c.z is not None
+        mean, sd, z = float(c.mean[j]), float(c.sd[j]), float(c.z[j])
+        inside = sd / f.sd if f.sd > 0.0 else 0.0
+        return {
+            "name": f.name,
+            "mean": mean,
+            "mean_text": _minus(quantity)(mean, f.sd, share=f.share),
+            "sd": sd,
+            "sd_text": spread(sd, share=f.share),
+            "all": f.mean,
+            "all_text": _minus(quantity)(f.mean, f.sd, share=f.share),
+            "z": z,
+            "at": _percent_of_range(z),
+            "from": _percent_of_range(z - inside),
+            "to": _percent_of_range(z + inside),
+        }
+
+    def _path(self, node: int) -> list[dict[str, Any]]:
+        """The way from the root to a node: what the rows have more or less of at each split."""
+        steps = []
+        while node in self.parent:
+            split, left = self.parent[node]
+            j = split.carriers(1)[0]
+            higher = (split.loadings[j] > 0) != left
+            steps.append({"node": split.node, "name": self.s.features[j].name, "higher": higher})
+            node = split.node
+        return steps[::-1]
+
+    # --- heat map ---------------------------------------------------------------------------------
+
+    def _heat(self) -> dict[str, Any] | None:
+        labels = [c.label for c in self.shown if c.z is not None]
+        if len(labels) < 2:
+            return None
+        order = [k for k in cluster_order(self.s) if k in set(labels)]
+        z = np.array([self.s.clusters[k - 1].z for k in order])
+        keep = telling_features(self.s, self.b.features)
+        rows = [
+            {
+                "name": self.s.features[j].name,
+                "explained": self.s.features[j].explained,
+                "cells": [(_step(value), _minus(signed)(value)) for value in map(float, z[:, j])],
+            }
+            for j in feature_order(z, keep)
+        ]
+        return {
+            "order": order,
+            "rows": rows,
+            "left_out": len(self.s.features) - len(rows),
+            "dense": len(order) > 24,
+        }
+
+    # --- the choice -------------------------------------------------------------------------------
+
+    def _curve(self) -> dict[str, Any] | None:
+        c = self.s.choice
+        values, meaning = curve_of(self.s)
+        if len(values) < 3 or values[0] <= 0.0:
+            return None
+        n = curve_length(c, len(values))
+        named = {c.clusters, c.runner_up, *(a.clusters for a in c.alternatives)}
+        shown = [k for k in range(1, n + 1) if k <= self.b.curve or k in named]
+        return {
+            "picture": svg.curve(c, values, n),
+            "meaning": meaning,
+            "rows": [
+                (k, float(c.given_up[k - 1]), float(c.unexplained[k - 1]), int(c.votes[k - 1]), k in named)
+                for k in shown
+            ],
+        }
+
+    # --- splits -----------------------------------------------------------------------------------
+
+    def _splits(self) -> list[dict[str, Any]]:
+        room = self.b.images
+        drawn = set()
+        for split in sorted(self.splits, key=lambda split: split.from_k or 0):
+            size = len(self.samples[split.node][1]) if split.node in self.samples else 0
+            if 0 < size <= room:
+                room -= size
+                drawn.add(split.node)
+        return [self._split(split, split.node in drawn) for split in self.splits]
+
+    def _split(self, split: Split, drawn: bool) -> dict[str, Any]:
+        sample, image = self.samples[split.node] if drawn else (None, None)
+        order = np.argsort(-split.weights, kind="stable")[: self.b.loadings]
+        high = scatter.HEIGHT / scatter.WIDTH * svg.CARD[0] if image else 0.0
+        return {
+            "split": split,
+            "picture": svg.card(split, image, high),
+            "left": self._side(split.left),
+            "right": self._side(split.right),
+            "loadings": [self._loading(split, int(j)) for j in order],
+            "more": len(split.loadings) - len(order),
+            "sample": sample,
+        }
+
+    def _loading(self, split: Split, j: int) -> dict[str, Any]:
+        f = self.s.features[j]
+        means = [None if m is None else float(m[j]) for m in (split.left_mean, split.right_mean)]
+        return {
+            "name": f.name,
+            "loading": float(split.loadings[j]),
+            "weight": float(split.weights[j]),
+            "left": _minus(quantity)(means[0], f.sd, share=f.share),
+            "right": _minus(quantity)(means[1], f.sd, share=f.share),
+        }
+
+    def _side(self, side: Side) -> dict[str, Any]:
+        one = side.n_clusters == 1
+        return {
+            "side": side,
+            "one": one,
+            "name": f"cluster {side.first}" if one else f"clusters {side.first} to {side.last}",
+            "href": f"#cluster-{side.first}" if one else f"#node-{side.node}",
+        }
+
+    # --- known classes ----------------------------------------------------------------------------
+
+    def _truth(self, t: Agreement) -> dict[str, Any]:
+        cells = np.array(t.table)
+        clusters = [c.label for c in self.shown]
+        by_size = np.argsort(-cells.sum(axis=1), kind="stable")[: self.b.classes]
+        rows = []
+        for i in sorted(map(int, by_size)):
+            total = int(cells[i].sum())
+            counts = [int(cells[i][k - 1]) for k in clusters]
+            rows.append((t.classes[i], total, [(n, min(4, round(4 * n / total))) for n in counts]))
+        return {
+            "t": t,
+            "clusters": clusters,
+            "rows": rows,
+            "left_out": len(t.classes) - len(rows),
+            "measures": [
+                ("ARI", t.ari, "adjusted Rand index"),
+                ("NMI", t.nmi_arithmetic, "mutual information over the mean entropy"),
+                ("NMI, geometric", t.nmi_geometric, "over the geometric mean of the entropies"),
+                ("homogeneity", t.homogeneity, "1: every cluster holds one class"),
+                ("completeness", t.completeness, "1: every class lies in one cluster"),
+            ],
+        }
+
+    # --- provenance -------------------------------------------------------------------------------
+
+    def _provenance(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        s, limit = self.s, self.b.listed
+        flat = {
+            f"{group}.{key}" if group else key: value
+            for group, values in (("", s.parameters), *_groups(s.parameters))
+            for key, value in values.items()
+            if not isinstance(value, dict)
+        }
+
+        def table(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+            shown = [
+                (_name(str(k)), printable("\u2013" if v is None else str(v), 80))
+                for k, v in list(values.items())[:limit]
+            ]
+            more = len(values) - len(shown)
+            return [*shown, ("\u2026", f"and {more:,} more")] if more > 0 else shown
+
+        files = {str(i): name for i, name in enumerate(s.inputs, start=1)}
+        parts = [
+            ("Rows", table({k: f"{v:,}" for k, v in vars(s.rows).items()})),
+            ("Files", table(files)),
+            ("Missing cells", table({k: f"{v:,}" for k, v in s.missing.items() if v})),
+            ("Infinite cells", table({k: f"{v:,}" for k, v in s.infinite.items() if v})),
+            ("Unknown levels", table({k: f"{v:,}" for k, v in s.unseen.items() if v})),
+            ("Columns left out", table(dict(s.left_out))),
+            ("Parameters", table(flat | {"preset": s.preset, "statistics": s.statistics})),
+            ("Versions", table({"imdh": s.version} | s.versions)),
+            ("Notes", table({str(i): note for i, note in enumerate(s.notes, start=1)})),
+        ]
+        return [(title, rows) for title, rows in parts if rows]
+
+    def _refit(self) -> str:
+        """The command that would learn this model again, as far as the model knows it."""
+        s = self.s
+        base = PAPER_PRESET if s.preset == "paper" else FitParams()
+        words = ["imdh", "fit", *(s.inputs if len(s.inputs) <= 3 else ["DATA..."])]
+        if s.preset == "paper":
+            words += ["--preset", "paper"]
+        defaults, given = base.to_dict(), s.parameters
+        for group, key, option in _OPTIONS:
+            before = defaults[group].get(key) if group else defaults.get(key)
+            now = given.get(group, {}).get(key) if group else given.get(key)
+            if now is not None and now != before:
+                words += [option, str(now)]
+        if s.model is not None:
+            spec = s.model.spec
+            if any(column.levels is not None for column in spec.columns):
+                words += ["--categorical", "onehot"]
+            if spec.missing != "skip":
+                words += ["--missing", spec.missing]
+            columns = ",".join(spec.source_columns)
+            if s.left_out and len(columns) <= 200:
+                words += ["-c", columns]
+        return " ".join(shlex.quote(printable(word, 200)) for word in words)
+
+
+_OPTIONS = (
+    ("learn", "depth", "--depth"),
+    ("learn", "alpha", "--alpha"),
+    ("learn", "penalty", "--penalty"),
+    ("learn", "bandwidth", "--bandwidth"),
+    ("learn", "bandwidth_decay", "--bandwidth-decay"),
+    ("learn", "learning_decay", "--learning-decay"),
+    ("learn", "rate", "--rate"),
+    ("learn", "clamp", "--clamp"),
+    ("learn", "step", "--step"),
+    ("prune", "clusters", "-k"),
+    ("prune", "min_size", "--min-size"),
+    ("prune", "weight", "--weight"),
+    ("prune", "elbow", "--elbow"),
+    ("", "passes", "--passes"),
+    ("", "recount", "--recount"),
+    ("", "scale", "--scale"),
+    ("", "shuffle", "--shuffle"),
+    ("", "buffer_rows", "--buffer-rows"),
+    ("", "seed", "--seed"),
+)
+
+
+def _groups(parameters: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(key, value) for key, value in parameters.items() if isinstance(value, dict)]
+
+
+def _name(text: str) -> str:
+    return printable(text, NAME)
+
+
+def _minus(function: Any) -> Any:
+    """Numerals with a true minus sign."""
+    return lambda *args, **options: function(*args, **options).replace("-", "\u2212")
+
+
+def _percent(share: float | None) -> str:
+    return percent(share).replace(" ", "\u00a0")
+
+
+def _arrow(z: float) -> str:
+    return "\u25b2" if z > 0 else "\u25bc"
+
+
+def _percent_of_range(z: float, reach: float = 3.0) -> str:
+    """Where an effect lies on a scale from -reach to reach, in percent; what is beyond lies at the end."""
+    return f"{100.0 * (min(max(z, -reach), reach) + reach) / (2.0 * reach):.1f}"
+
+
+def _step(z: float) -> str:
+    """The class of a colour: n5 .. n1, z, p1 .. p5."""
+    k = min(STEPS, int(abs(z) / HALF_SD + 0.5))
+    return "z" if k == 0 else f"{'p' if z > 0 else 'n'}{k}"
+
+
+def _tree_order(split: Split) -> tuple[int, ...]:
+    """Depth first, a split before those below it: the path of turns from the root."""
+    return tuple(map(int, f"{split.node:b}"[1:]))
