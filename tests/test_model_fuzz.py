@@ -5,6 +5,7 @@ Never another exception, never more memory than a multiple of the file, never a 
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import resource
@@ -198,7 +199,7 @@ def change_metadata(content: bytes, rng: np.random.Generator) -> bytes:
             elif action < 0.35 and isinstance(holder, dict):
                 holder[str(key) + "_"] = holder.pop(key)
             else:
-                holder[key] = ODD[rng.integers(len(ODD))]
+                holder[key] = copy.deepcopy(ODD[rng.integers(len(ODD))])
             break
     entries["metadata.npy"] = npy(np.array(json.dumps(metadata)))
     return pack(entries)
