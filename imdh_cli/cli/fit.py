@@ -122,6 +122,7 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
 
     started = time.perf_counter()
     params = fit_params(o)
+    _check_clusters(params)
     if o["output"] != "-" and not o["dry_run"]:
         check_target(o["output"], force=o["force"], inputs=locations)
     threads = threads_asked(o["threads"], voice)
@@ -182,6 +183,20 @@ def fit_params(o: dict[str, Any]) -> FitParams:
     own = ("passes", "recount", "scale", "shuffle", "buffer_rows", "seed")
     given = {name: o[name] for name in own if o[name] is not None}
     return replace(base, learn=learn, prune=options.prune_params(o, base.prune), **given)
+
+
+def _check_clusters(params: FitParams) -> None:
+    """Refuse what no tree of this depth could give, before anything is read."""
+    k, depth = params.prune.clusters, params.learn.depth
+    if not isinstance(k, int) or k <= 2**depth:
+        return
+    from imdh_cli.errors import UsageError
+
+    deeper = (k - 1).bit_length()
+    hint = f"use -k {2**depth} or fewer"
+    if deeper <= MAX_DEPTH:
+        hint += f", or --depth {deeper}"
+    raise UsageError(f"-k {k}: a tree of depth {depth} has at most {2**depth} leaves", hint)
 
 
 def tell_selection(voice: Voice, source: Any, selection: Selection) -> None:
