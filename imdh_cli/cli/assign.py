@@ -104,6 +104,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
 
         params = pipeline.AssignParams(clusters=o["clusters"], keep=keep, extra=o["extra"], name=o["name"])
         _check_names(params)
+        pipeline.Labeller(model, params.clusters)  # refuses too many before stdout gets a header
         schema = pipeline.label_schema(params, source.kept_schema(keep))
         sink = stack.enter_context(_sinks(output, schema, o, [path, *locations]))
         done = pipeline.assign(
