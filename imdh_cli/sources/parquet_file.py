@@ -29,20 +29,20 @@ BUFFER = 4 << 20  # bytes of each column of a larger one
 class ParquetPart:
     """One Parquet file; the attributes are those of `base.Reader`.
 
-    The file is opened again when it is needed again, so that a folder of 10,000 files does not hold
-    10,000 of them open.
-
     Parameters
     ----------
     file : Stored
         With a `random`.
+    hold : bool
+        Keep the file open, which saves reading its footer again. Without it, a folder of 10,000 files
+        does not hold 10,000 of them open.
     """
 
     format = "parquet"
     rereadable = True
     bad_rows = 0
 
-    def __init__(self, file: Stored, params: SourceParams) -> None:
+    def __init__(self, file: Stored, params: SourceParams, *, hold: bool = False) -> None:
         self.name = file.name
         self.size = file.size
         self.notes: list[str] = []
@@ -52,6 +52,7 @@ class ParquetPart:
         self._footer: pq.FileMetaData | None = None  # of a remote file, read once
         self._live: weakref.ref[pq.ParquetFile] | None = None
         opened = self._open()
+        self._held = opened if hold else None
         try:
             self.schema: pa.Schema = opened.schema_arrow
             check_unique(self.schema.names, self.name)
@@ -102,7 +103,7 @@ class ParquetPart:
         return pa.Table.from_batches(batches, schema)
 
     def close(self) -> None:
-        self._live = None
+        self._live = self._held = None
 
     def _read(
         self,

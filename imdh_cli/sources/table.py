@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +13,8 @@ from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk, Part, Piece, Reader, check_columns, listed
 from imdh_cli.sources.promote import promoted
+
+Schemas = tuple[pa.Schema, pa.Schema]  # of the features and of what is passed through
 
 
 class TableSource:
@@ -47,6 +50,7 @@ class TableSource:
             self.rows = min(self.rows, params.max_rows)
         self.hive_columns = tuple(dict.fromkeys(k for keys in self._keys for k in keys))
         self.id_columns = tuple(dict.fromkeys(i for r in self._readers for i in r.id_columns))
+        self._restart()
         self._unite()
 
     # -- what is there
@@ -58,16 +62,16 @@ class TableSource:
 
     @property
     def bytes_read(self) -> int:
-        return sum(r.bytes_read for r in self._readers)
+        return self._bytes
 
     @property
     def bad_rows(self) -> int:
-        return sum(r.bad_rows for r in self._readers)
+        return self._bad
 
     def kept_schema(self, keep: Sequence[str]) -> pa.Schema:
         """The schema of `Chunk.kept`; with a CSV part, everything is text."""
         self._check((), keep)
-        text = any(r.format == "csv" for r in self._readers)
+        text = any(part.format == "csv" for part in self.parts)
         return pa.schema([(k, pa.string() if text else _decoded(self._type(k))) for k in keep])
 
     def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
@@ -93,7 +97,9 @@ class TableSource:
 
     def pieces(self, features: Sequence[str]) -> list[Piece] | None:
         self._check(features, ())
+        self._restart()
         features = list(features)
+        schemas = self._schemas(features, [])
         pieces: list[Piece] = []
         left = self._params.max_rows
         for i, reader in enumerate(self._readers):
@@ -104,7 +110,7 @@ class TableSource:
             if inner is None:
                 if len(self._readers) == 1 or not reader.rereadable:
                     return None
-                whole = self._whole(reader, self._of(i, features))
+                whole = partial(self._begin, i, self._of(i, features))
                 inner = [Piece(reader.rows, reader.size or 1, whole)]
             for piece in inner:
                 if left is not None:
@@ -113,7 +119,7 @@ class TableSource:
                     piece = piece._replace(rows=min(left, piece.rows))
                     left -= piece.rows or 0
                 if piece.rows != 0:
-                    chunks = self._piece_chunks(i, piece, features)
+                    chunks = self._piece_chunks(i, piece, schemas)
                     pieces.append(piece._replace(chunks=chunks))
         return pieces
 
@@ -141,17 +147,20 @@ class TableSource:
     def _chunks(self, features: list[str], keep: list[str]) -> Iterator[Chunk]:
         if not self.schema.names:
             return  # an input without a single byte has no rows, whatever is asked for
-        for i, reader in enumerate(self._readers):
+        self._restart()
+        schemas = self._schemas(features, keep)
+        for i in range(len(self._readers)):
             self._as_text(i, features)
-            chunks = reader.chunks(self._of(i, features), self._of(i, keep))
-            yield from self._fitted(i, chunks, features, keep, 0)
+            chunks = self._begin(i, self._of(i, features), self._of(i, keep))
+            yield from self._fitted(i, chunks, schemas, 0)
 
-    def _piece_chunks(self, i: int, piece: Piece, features: list[str]) -> Callable[[], Iterator[Chunk]]:
-        return lambda: _first_rows(self._fitted(i, piece.chunks(), features, [], None), piece.rows)
+    def _piece_chunks(self, i: int, piece: Piece, schemas: Schemas) -> Callable[[], Iterator[Chunk]]:
+        return lambda: _first_rows(self._fitted(i, piece.chunks(), schemas, None), piece.rows)
 
-    @staticmethod
-    def _whole(reader: Reader, features: list[str]) -> Callable[[], Iterator[Chunk]]:
-        return lambda: reader.chunks(features)
+    def _begin(self, i: int, features: list[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        chunks = self._readers[i].chunks(features, keep)
+        self._seen[i] = 0
+        return chunks
 
     # -- one part's columns -> the table's
 
@@ -254,27 +263,35 @@ class TableSource:
     def _type(self, name: str) -> pa.DataType:
         return self.schema.field(name).type
 
-    def _fitted(
-        self,
-        i: int,
-        chunks: Iterator[Chunk],
-        features: list[str],
-        keep: list[str],
-        row: int | None,
-    ) -> Iterator[Chunk]:
+    def _schemas(self, features: Sequence[str], keep: Sequence[str]) -> Schemas:
+        return pa.schema([self.schema.field(n) for n in features]), self.kept_schema(keep)
+
+    def _fitted(self, i: int, chunks: Iterator[Chunk], schemas: Schemas, row: int | None) -> Iterator[Chunk]:
         """One part's chunks with the table's types, nulls for what it lacks, and their origin."""
-        wanted = pa.schema([self.schema.field(n) for n in features])
-        kept_wanted = self.kept_schema(keep)
+        wanted, kept_wanted = schemas
         for chunk in chunks:
             n = _rows(chunk)
             left, right = chunk.features, chunk.kept
-            if features and not left.schema.equals(wanted):
+            if len(wanted) and not left.schema.equals(wanted):
                 left = self._batch(i, left, wanted, n, exact=False)
-            if keep and (right is None or not right.schema.equals(kept_wanted)):
+            if len(kept_wanted) and (right is None or not right.schema.equals(kept_wanted)):
                 right = self._batch(i, right, kept_wanted, n, exact=True)
             origin = chunk.origin or (self._readers[i].name, row)
             row = None if row is None else row + n
+            self._bad += 0 if chunk.bad is None else int(chunk.bad.sum())
+            self._count_bytes(i)
             yield Chunk(left, right, chunk.bad, origin)
+        self._count_bytes(i)
+
+    def _restart(self) -> None:
+        self._bytes = self._bad = 0
+        self._seen = [r.bytes_read for r in self._readers]
+
+    def _count_bytes(self, i: int) -> None:
+        """Progress, without asking every part each time."""
+        now = self._readers[i].bytes_read
+        self._bytes += now - self._seen[i]
+        self._seen[i] = now
 
     def _batch(
         self, i: int, batch: pa.RecordBatch | None, schema: pa.Schema, n: int, *, exact: bool
