@@ -11,8 +11,8 @@ row k down level 0, row k - 1 down level 1, row k - 2 down level 2 ..., eight di
 that the square roots, quotients and exponentials of eight steps are one vector operation each. Every
 node still meets its rows one by one in their order: the arrays are those of the plain double loop
 (tests/naive.py), and the same whatever the blocks and however the levels are shared among threads.
-Measured against the plain loop on one thread, depth 8: 1.27 -> 2.6 million rows/s at d = 5 and 20,
-0.86 -> 1.4 at d = 100. Tried and not better: rows padded to whole vectors, four accumulators by hand,
+Measured against the plain loop on one thread, depth 8: 1.27 -> 2.6 million rows/s at d = 20, 1.27 -> 2.9
+at d = 5, 0.86 -> 1.4 at d = 100. Tried and not better: rows padded to whole vectors, four accumulators by hand,
 the plain loop with row views or with `exp` and `pow` replaced alone.
 
 Flags: sums may be reordered and contracted; tests for NaN stay (`fastmath=True` would drop them), and no
@@ -40,8 +40,8 @@ LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the
 REACHES = {True: 8.5, False: 37.0}
 
 # Rows of the work array of `learn`: one column a lane.
-P, C2, T, B, RHO2, S2, S, H, X, K, U, G, SHRINK = range(13)
-WORK_ROWS = 13
+P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H, X, K, BIN, G, SHRINK = range(15)
+WORK_ROWS = 15
 
 # Entries of the `rule` vector, filled by `make_rule`.
 ALPHA, PENALTY2, RATE_B, RATE_V, CLAMP, DELTA, INV_D, SCALED, REACH = range(9)
@@ -117,7 +117,7 @@ def make_powers(q: float, r: float) -> np.ndarray:
 
 
 def make_work() -> np.ndarray:
-    """A work array for `learn`, one a thread, shape (13, 8)."""
+    """A work array for `learn`, one a thread, shape (15, 8)."""
     return np.ones((WORK_ROWS, LANES))
 
 
@@ -133,68 +133,68 @@ def _power(t, table):
     return table[i] * table[_MANTISSAS + octave] * rest
 
 
+@_compiled(inline="always")
+def _bin(u):
+    """Bin of (p - b) / s, as a float64: 1/16 wide on [-4, 4], the ends clamped into the end bins."""
+    return min(max(np.floor(u * 16.0) + BINS // 2, 0.0), BINS - 1.0)
+
+
 @_compiled(fastmath=FASTMATH)
 def _step_lanes(work, rule, powers):
     """The scalar part of one step, for all lanes at once, in place.
 
-    work : (13, 8) float64. In: P, C2 = |z - m|^2, T = t, B, RHO2, S2 before the step. Out: B, RHO2, S2
-    after it, S, U = (p - b) / s before it, G the factor of the step along z - m, SHRINK = 1 / |v - g c|,
-    P after it. Loops are short and plain so that each becomes vector instructions; their length is read
+    work : (15, 8) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
+    INV_T1 = 1 / (t+1), H_PER_S = delta (t+1)^-q, STEP = (t+1)^-r. Out: B, RHO2, S2 after the step,
+    INV_H = 1 / h (0: no bandwidth, no step), BIN of (p - b) / s before it, G the factor of the step along
+    z - m, SHRINK = 1 / |v - g c| (0: to be measured), P after it.
+    Loops are short and plain so that each becomes vector instructions; their length is read
     from the array, since a constant makes the compiler unroll them into scalar code.
     """
     lanes = work.shape[1]
     scaled = rule[SCALED] != 0.0
     for j in range(lanes):
-        t = work[T, j]
         p = work[P, j]
-        s2 = work[S2, j] + (p * p - work[S2, j]) / (t + 1.0)
+        s2 = work[S2, j] + (p * p - work[S2, j]) * work[INV_T1, j]
         work[S2, j] = s2
-        work[RHO2, j] += (work[C2, j] * rule[INV_D] - work[RHO2, j]) / t
+        work[RHO2, j] += (work[C2, j] * rule[INV_D] - work[RHO2, j]) * work[INV_T, j]
         s = math.sqrt(s2)
-        work[S, j] = s
-        h = rule[DELTA] * s * _power(t + 1.0, powers[0])
-        work[H, j] = h if h > LEAST_H else 0.0
-    for j in range(lanes):
-        h = work[H, j]
-        x = (work[B, j] - work[P, j]) / (h if h > 0.0 else 1.0)
-        work[X, j] = x if (h > 0.0) & (abs(x) < rule[REACH]) else 0.0
-        work[U, j] = (work[P, j] - work[B, j]) / (work[S, j] if h > 0.0 else 1.0)
+        h = s * work[H_PER_S, j]
+        alive = h > LEAST_H
+        inv_h = (1.0 if alive else 0.0) / (h if alive else 1.0)
+        work[INV_H, j] = inv_h
+        x = (work[B, j] - p) * inv_h
+        work[BIN, j] = _bin((p - work[B, j]) / (s if alive else 1.0))
+        work[X, j] = x if abs(x) < rule[REACH] else 0.0
     for j in range(lanes):  # x phi(x); exp(y) for -690 < y <= 0 as 2^n times a Taylor polynomial
         x = work[X, j]
         y = -0.5 * x * x
         n = np.floor(y * LOG2E + 0.5)
         f = (y - n * LN2_HI) - n * LN2_LO
-        e = 1.0 / 479001600.0
-        e = e * f + 1.0 / 39916800.0
-        e = e * f + 1.0 / 3628800.0
-        e = e * f + 1.0 / 362880.0
-        e = e * f + 1.0 / 40320.0
-        e = e * f + 1.0 / 5040.0
-        e = e * f + 1.0 / 720.0
-        e = e * f + 1.0 / 120.0
-        e = e * f + 1.0 / 24.0
-        e = e * f + 1.0 / 6.0
-        e = e * f + 0.5
-        e = e * f + 1.0
-        e = e * f + 1.0
+        f2 = f * f
+        f4 = f2 * f2
+        low = 1.0 + f + f2 * (1.0 / 2.0 + f * (1.0 / 6.0))
+        mid = 1.0 / 24.0 + f * (1.0 / 120.0) + f2 * (1.0 / 720.0 + f * (1.0 / 5040.0))
+        top = 1.0 / 40320.0 + f * (1.0 / 362880.0) + f2 * (1.0 / 3628800.0 + f * (1.0 / 39916800.0))
+        e = low + f4 * (mid + f4 * top)
         work[K, j] = x * e * INV_SQRT_2PI * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
     for j in range(lanes):
-        h = work[H, j]
-        s = work[S, j]
+        inv_h = work[INV_H, j]
+        s2 = work[S2, j]
+        s = math.sqrt(s2)
         b = work[B, j]
         p = work[P, j]
         c2 = work[C2, j]
-        k = work[K, j] / (h * h if h > 0.0 else 1.0)  # (b - p) phi((b - p) / h) / h^3
-        step = _power(work[T, j] + 1.0, powers[1])
+        k = work[K, j] * inv_h * inv_h  # (b - p) phi((b - p) / h) / h^3
+        step = work[STEP, j]
         free = rule[ALPHA] * s
         pull = rule[PENALTY2] * (max(b - free, 0.0) + min(b + free, 0.0))
-        push = s * s * s * k if scaled else k
+        push = s2 * s * k if scaled else k
         far = rule[CLAMP] * s
         moved = min(max(b - rule[RATE_B] * (pull - push) * step, -far), far)
         g = rule[RATE_V] * (math.sqrt(work[RHO2, j]) if scaled else 1.0) * k * step
         left = 1.0 - 2.0 * g * p + g * g * c2  # |v - g c|^2
         shrink = 1.0 / math.sqrt(max(left, CANCELLED))
-        work[B, j] = moved if h > 0.0 else b
+        work[B, j] = moved if inv_h > 0.0 else b
         work[G, j] = g
         work[SHRINK, j] = shrink if left > CANCELLED else 0.0
         work[P, j] = (p - g * c2) * shrink
@@ -267,7 +267,12 @@ def learn(
                 c2 += c * c
             work[P, j] = p
             work[C2, j] = c2
-            work[T, j] = t
+            t1 = t + 1.0
+            inv_t1 = 1.0 / t1
+            work[INV_T, j] = inv_t
+            work[INV_T1, j] = inv_t1
+            work[H_PER_S, j] = rule[DELTA] * _power(t1, powers[0])
+            work[STEP, j] = inv_t1 if powers[1, -1] == 1.0 else _power(t1, powers[1])
             work[B, j] = offsets[i]
             work[RHO2, j] = mean_squares[i]
             work[S2, j] = variances[i]
@@ -280,8 +285,8 @@ def learn(
             variances[i] = work[S2, j]
             # From before the row's own step: else each row pushes the cut away from itself and digs a
             # valley (one Gaussian in d = 50 looked like 6 to 27 clusters).
-            if counting and work[S, j] > 0.0 and not clipped[row]:
-                histograms[i, _bin(work[U, j])] += 1
+            if counting and work[INV_H, j] > 0.0 and not clipped[row]:
+                histograms[i, np.int64(work[BIN, j])] += 1
             g = work[G, j]
             if g != 0.0:
                 shrink = work[SHRINK, j]
@@ -291,12 +296,6 @@ def learn(
                 else:
                     work[P, j] = _step_measured(Z[row], pivots[i], g, directions[i])
             node[row] = 2 * (i + 1) + (1 if work[P, j] >= work[B, j] else 0)
-
-
-@_compiled(inline="always")
-def _bin(u):
-    """Bin of (p - b) / s: 1/16 wide on [-4, 4], the ends clamped into the end bins."""
-    return min(max(math.floor(min(max(u, -5.0), 5.0) * 16.0) + BINS // 2, 0), BINS - 1)
 
 
 @_compiled(fastmath=FASTMATH)
@@ -344,7 +343,7 @@ def recount(Z, clipped, directions, thresholds, deviations, depth, node, histogr
             for f in range(d):
                 gap += directions[i, f] * Z[row, f]
             if deviations[i] > 0.0 and not clipped[row]:
-                histograms[i, _bin(gap / deviations[i])] += 1
+                histograms[i, np.int64(_bin(gap / deviations[i]))] += 1
             i = 2 * i + (2 if gap >= 0.0 else 1)
         node[row] = i + 1
 
@@ -408,11 +407,24 @@ def swap_rows(buffer, slots, rows):
 
 
 @_compiled()
-def column_moments(X, shift, count, total, square):
-    """Per column: how many numbers, the sum of x - shift and of (x - shift)^2. NaN cells are not counted.
+def column_sums(X, shift, total, square):
+    """Per column: the sums of x - shift and of (x - shift)^2 where no cell is NaN.
 
-    X : (rows, d). shift : (d,). Out, overwritten: count (d,) int64, total, square (d,) float64.
+    X : (rows, d). shift : (d,). Out, overwritten: total, square (d,) float64.
     """
+    rows, d = X.shape
+    total[:] = 0.0
+    square[:] = 0.0
+    for row in range(rows):
+        for f in range(d):
+            x = X[row, f] - shift[f]
+            total[f] += x
+            square[f] += x * x
+
+
+@_compiled()
+def column_sums_known(X, shift, count, total, square):
+    """As `column_sums`, of the cells that are not NaN; count (d,) int64 tells how many those are."""
     rows, d = X.shape
     count[:] = 0
     total[:] = 0.0

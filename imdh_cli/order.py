@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-OPEN_BYTES = 192 << 20  # what pieces that are open at once may hold, by the estimate below
+OPEN_BYTES = 128 << 20  # what pieces that are open at once may hold
 MOST_OPEN = 64
 BATCH_ROWS = 65536  # decoded at a time, at most
-PAGE_BYTES = 1 << 20  # a column's page, read and unpacked, of a row group that is large enough
 
 
 class RowStream:
@@ -65,12 +64,13 @@ class RowStream:
             yield X
 
 
-def open_at_once(piece_rows: int | None, d: int) -> int:
-    """How many pieces of about that many rows and d features may be open within OPEN_BYTES."""
-    rows = BATCH_ROWS if piece_rows is None else piece_rows
-    decoded = min(rows, BATCH_ROWS) * d * 8
-    pages = 2 * d * min(rows * 8, PAGE_BYTES)
-    return int(np.clip(OPEN_BYTES // max(1, decoded + pages), 4, MOST_OPEN))
+def open_at_once(rows: Sequence[int | None], held: Sequence[int], d: int) -> int:
+    """How many pieces may be open within OPEN_BYTES: the batch that each decodes, and what it holds.
+
+    rows : of each piece, None where not known. held : bytes that its open reader keeps. d : features.
+    """
+    decoded = max(min(BATCH_ROWS if n is None else n, BATCH_ROWS) for n in rows) * d * 8
+    return int(np.clip(OPEN_BYTES // max(1, decoded + max(held)), 4, MOST_OPEN))
 
 
 def interleave(

@@ -215,8 +215,7 @@ class _Run:
     def _mixed(self, number: int) -> Iterator[np.ndarray]:
         """Pass `number` over the pieces, in a random order of its own."""
         pieces = self._pieces()
-        known = [p.rows for p in pieces if p.rows is not None]
-        at_once = open_at_once(max(known) if known else None, self.d)
+        at_once = open_at_once([p.rows for p in pieces], [p.held for p in pieces], self.d)
         reader = self.reader
         return interleave(
             [(p.size, lambda p=p: reader.matrices(p.chunks())) for p in pieces],
@@ -274,7 +273,7 @@ class _Run:
             self.reader.restart(f"pass {number + 1}")
             rows = RowStream(self._mixed(number) if mixed else self._again())
             rows.fill(buffer)
-            self.learner.begin_pass(counting=not self.recounted and number == self.passes - 1)
+            self.learner.begin_pass(counting=not self.recounted and number == self.passes - 1, reading=True)
             self._through(ShuffleBuffer(buffer, self._rng(2, number)), rows, None)
         if self.recounted:
             self.reader.restart("counting")
@@ -294,7 +293,7 @@ class _Run:
             if drift is not None:
                 drift.add(X)
         self._start(self._moments.scaling(self.params.scale))
-        self.learner.begin_pass(counting=True)
+        self.learner.begin_pass(counting=True, reading=True)
         update_at = 2 * len(buffer)
 
         def arrived(X: np.ndarray) -> None:
