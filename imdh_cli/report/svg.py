@@ -139,23 +139,23 @@ def tree(summary: Summary, limit: int, marks: Callable[[int], str]) -> Markup:
     limit : splits that only matter to more clusters than this are not drawn; their clusters share a line
     marks : what to say of a cluster beside its size, by label
     """
-    places = {place.side.node: place for place in _places(summary, limit)}
-    splits = [p for p in places.values() if p.split is not None]
-    ends = [p for p in places.values() if p.split is None]
+    at = {place.side.node: place for place in places(summary, limit)}
+    splits = [p for p in at.values() if p.split is not None]
+    ends = [p for p in at.values() if p.split is None]
     deepest = max((p.level for p in splits), default=0)
     label_x = float((deepest + 1) * STEP + 8)
     parts: list[Markup] = []
     for p in splits:
         assert p.split is not None
         for side, name in ((p.split.left, "l"), (p.split.right, "r")):
-            child = places[side.node]
+            child = at[side.node]
             x0, x1 = p.level * STEP + THUMB[0] + 4.0, float(child.level * STEP)
             x1 = label_x - 6.0 if child.split is None else x1
             turn = p.level * STEP + THUMB[0] + 14.0
             d = f"M{_number(x0)} {_number(p.y)}H{_number(turn)}V{_number(child.y)}H{_number(x1)}"
             parts.append(tag("path", class_=f"edge {name}", d=d))
     largest = max((p.side.rows for p in ends), default=1)
-    for p in places.values():
+    for p in at.values():
         parts.append(_split_mark(summary, p) if p.split else _end_mark(summary, p, label_x, largest, marks))
     height = ROW * max(1, len(ends)) + 12
     told = max((cells(marks(p.side.first)) for p in ends if p.side.n_clusters == 1), default=0)
@@ -182,7 +182,7 @@ class Place:
     y: float
 
 
-def _places(summary: Summary, limit: int) -> Iterator[Place]:
+def places(summary: Summary, limit: int) -> Iterator[Place]:
     """Every node that is drawn, children before their parent."""
     line = 0
     done: dict[int, float] = {}
