@@ -14,7 +14,6 @@ import errno
 import glob
 import io
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -330,7 +329,7 @@ def _unnamed_file(folder: int | None, mode: int | None) -> int | None:
 def _temporary_name(target: str) -> str:
     """Hidden, so no reader of the folder takes it for data; short enough for any file system."""
     base = os.path.basename(target).encode("utf-8", "surrogateescape")[:200]
-    return f".{os.fsdecode(base)}.{secrets.token_hex(6)}.tmp"
+    return f".{os.fsdecode(base)}.{os.urandom(6).hex()}.tmp"
 
 
 def write_bytes(path: Target, content: bytes, *, force: bool = False, mode: int | None = None) -> None:

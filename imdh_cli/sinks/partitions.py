@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -242,7 +241,7 @@ def _movable(field: pa.Field) -> pa.Field:
 
 def _hidden(target: str) -> str:
     folder, base = os.path.split(target)
-    return os.path.join(folder, f".{base[:200]}.{secrets.token_hex(6)}.tmp")
+    return os.path.join(folder, f".{base[:200]}.{os.urandom(6).hex()}.tmp")
 
 
 def _sync_folder(path: str) -> None:
