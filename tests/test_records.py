@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from imdh_cli.sources import records
 from imdh_cli.sources.records import RecordTooLong, Scanner, UnclosedQuote, blocks
 from tests.csv_files import read_by_csv
 
@@ -49,8 +50,8 @@ messy = st.lists(st.sampled_from([b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"a"
 @example(b'"a\r\n')
 @example(b'a"\n"b"\n')
 def test_records_end_where_reading_letter_by_letter_ends_them(text: bytes) -> None:
-    records, _ = letter_by_letter(text)
-    assert list(Scanner(b",").records(text)) == records
+    found, _ = letter_by_letter(text)
+    assert list(Scanner(b",").records(text)) == found
 
 
 @given(messy.map(b"".join), st.integers(1, 12))
@@ -59,7 +60,7 @@ def test_records_end_where_reading_letter_by_letter_ends_them(text: bytes) -> No
 @example(b"a\rb\r\nc", 2)
 @example(b'a"', 1)
 def test_blocks_are_whole_records_and_an_open_quote_is_noticed(text: bytes, size: int) -> None:
-    records, unclosed = letter_by_letter(text)
+    ranges, unclosed = letter_by_letter(text)
     found = []
     try:
         for block in blocks(io.BytesIO(text).read, Scanner(b","), size):
@@ -71,18 +72,18 @@ def test_blocks_are_whole_records_and_an_open_quote_is_noticed(text: bytes, size
     else:
         assert not unclosed
         assert b"".join(b.data.to_pybytes() for b in found) == text
-    assert {b.offset for b in found} <= {start for start, _ in records}
+    assert {b.offset for b in found} <= {start for start, _ in ranges}
     assert [b.offset for b in found] == [0, *itertools.accumulate(b.data.size for b in found)][: len(found)]
 
 
 @given(messy.map(b"".join))
 def test_cells_are_those_of_the_csv_module(text: bytes) -> None:
-    records, unclosed = letter_by_letter(text)
+    ranges, unclosed = letter_by_letter(text)
     scanner = Scanner(b",")
     if not unclosed:
-        cells = [scanner.fields(text[s:e]) for s, e in records if e > s]
+        cells = [scanner.fields(text[s:e]) for s, e in ranges if e > s]
         assert [[c.decode() for c in row] for row in cells] == read_by_csv(text)
-        assert [scanner.count_fields(text[s:e]) for s, e in records if e > s] == [len(c) for c in cells]
+        assert [scanner.count_fields(text[s:e]) for s, e in ranges if e > s] == [len(c) for c in cells]
 
 
 def test_blocks_are_about_as_large_as_asked() -> None:
@@ -106,11 +107,12 @@ def test_a_huge_record_is_read_in_steps_that_double() -> None:
     assert len(asked) < 20
 
 
-def test_a_record_without_end_is_given_up() -> None:
+def test_a_record_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD", 1000)
     with pytest.raises(RecordTooLong):
-        list(blocks(io.BytesIO(b"a" * 5000).read, Scanner(b","), 100, largest=1000))
+        list(blocks(io.BytesIO(b"a" * 5000).read, Scanner(b","), 100))
     with pytest.raises(UnclosedQuote) as caught:
-        list(blocks(io.BytesIO(b'1\n2,"' + b"a\n" * 5000).read, Scanner(b","), 100, largest=1000))
+        list(blocks(io.BytesIO(b'1\n2,"' + b"a\n" * 5000).read, Scanner(b","), 100))
     assert caught.value.lines == 0  # counted from the end of the last whole record
 
 

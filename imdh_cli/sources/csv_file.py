@@ -56,6 +56,8 @@ HEAD = 1 << 20  # bytes that the dialect and the types are told from
 BRIEF = 64 << 10
 PLACE = 256 << 10  # bytes looked at in each further place
 SAMPLE = 16 << 20  # bytes that a sample, or the rows of a very wide table, may take
+ROWS = 64  # that a block, or what is looked at first, should hold if need be
+VERY_WIDE = 5000  # columns: looking at them costs more than the bytes do
 PIECE = 1 << 20
 LEAST, MOST = 64, 4096  # pieces
 
@@ -212,7 +214,7 @@ class CsvPart:
 
     def _see_all(self, head: bytes, ended: bool, brief: bool) -> None:
         evidence = {n: Evidence() for n in self._layout.names}
-        self._see(head, ended, evidence)
+        self._see(head, ended, evidence, from_start=True)
         if not ended and not brief and self._text.seekable:
             self._see_places(evidence)
         self.schema = schema_of(evidence)
@@ -226,6 +228,10 @@ class CsvPart:
         """The dialect and the text it was told from: some whole rows, however wide they are."""
         head, ended = filled(read, size)
         while True:
+            # Wide rows first make the head longer, then it is looked at: once, if all goes well.
+            wanted = min(ROWS * (_first_line(head) + 1), SAMPLE)
+            if not ended and len(head) < wanted:
+                head, ended = filled(read, wanted - len(head), head)
             dialect = dialect_of(
                 head,
                 name=self.name,
@@ -241,21 +247,24 @@ class CsvPart:
                 raise self._too_long(1)
             head, ended = filled(read, len(head), head)
 
-    def _see(self, text: bytes, ended: bool, evidence: dict[str, Evidence]) -> None:
+    def _see(self, text: bytes, ended: bool, evidence: dict[str, Evidence], *, from_start: bool) -> None:
         whole = whole_records(text, self._layout.delimiter, ended)
-        see(readable(whole, self._text.charset), self._layout, evidence)
+        see(readable(whole, self._text.charset), self._layout, evidence, from_start=from_start)
 
     def _see_places(self, evidence: dict[str, Evidence]) -> None:
         """Places further on: a column may be empty, or whole numbers, for as long as it likes."""
         assert self.size is not None
         wide = max(PLACE, 8 * self._dialect.first_end)
-        for start in (self.size // 4, self.size // 2, 3 * self.size // 4, self.size - wide):
+        starts = [self.size // 4, self.size // 2, 3 * self.size // 4, self.size - wide]
+        if len(self._layout.names) > VERY_WIDE:
+            starts = starts[-1:]
+        for start in starts:
             if start < HEAD:
                 continue
             # Where a record begins is known from the front only. Nearly always a newline ends one;
             # where it does not, the rows do not fit and are not looked at.
             text = self._text.read_at(start, wide)
-            self._see(text[text.find(b"\n") + 1 :], False, evidence)
+            self._see(text[text.find(b"\n") + 1 :], False, evidence, from_start=False)
 
     def _parser(self, features: Sequence[str], keep: Sequence[str]) -> BlockParser:
         check_columns((*features, *keep), self.schema.names, self.name)
@@ -335,7 +344,9 @@ class CsvPart:
             before = self._before(offset or 0)
             return before[0] + rows, before[1] + lines
 
-        parsed = ordered_map(parser, blocks(read, self._scanner, BLOCK), threads)
+        # Setting up a column costs about as much as parsing it in ROWS rows.
+        size = max(BLOCK, min(ROWS * self._dialect.first_end, SAMPLE))
+        parsed = ordered_map(parser, blocks(read, self._scanner, size), threads)
         try:
             for block, found in parsed:
                 if isinstance(found, Fault):
@@ -420,11 +431,16 @@ class CsvPart:
         )
 
 
+def _first_line(head: bytes) -> int:
+    """The length of the first line that is not blank, about."""
+    blank = len(head) - len(head.lstrip(b"\r\n"))
+    ends = [head.find(b"\n", blank), head.find(b"\r", blank)]
+    return min((e for e in ends if e >= 0), default=len(head))
+
+
 def _enough(head: bytes, dialect: Dialect) -> bool:
-    """Whether a head holds the first record and some whole rows after it."""
+    """Whether a head holds the first record and a whole row after it."""
     if not dialect.names or dialect.first_end >= len(head):
-        return False
-    if len(head) < min(64 * dialect.first_end, SAMPLE):
         return False
     return len(head) >= SAMPLE or bool(whole_records(head[dialect.start :], dialect.delimiter, False))
 

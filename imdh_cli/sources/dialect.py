@@ -117,7 +117,7 @@ def sniff(head: bytes, decimal: str, header: bool, complete: bool) -> bytes:
         if width < 2:
             continue
         alike = [r for r in records if scanner.count_fields(r) == width]
-        cells = [c.decode("utf-8", "replace") for r in alike[:10] for c in scanner.fields(r)[:200]]
+        cells = [c.decode("utf-8", "replace") for r in alike[:10] for c in scanner.fields(r, 200)]
         score = (len(alike) / len(records), _numeric_share(cells, decimal), width)
         if score > best_score:
             best, best_score = candidate, score

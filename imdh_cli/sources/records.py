@@ -81,17 +81,17 @@ class Scanner:
             return _newline_before(data, 0, len(data), b"\n") or _newline_before(
                 data, 0, len(data) - 1, b"\r"
             )
-        starts, ends = self._spans(data)
-        return _last_outside(data, starts, ends, b"\n", len(data)) or _last_outside(
-            data, starts, ends, b"\r", len(data) - 1
+        spans = self._spans(data)
+        return _last_outside(data, *spans, b"\n", len(data)) or _last_outside(
+            data, *spans, b"\r", len(data) - 1
         )
 
     def check_closed(self, data: bytes) -> None:
         """Raise UnclosedQuote when the bytes, which nothing follows, end inside quotes."""
         if b'"' in data:
-            starts, ends = self._spans(data)
-            if len(ends) and ends[-1] > len(data):
-                raise UnclosedQuote(_opening(starts, ends))
+            opening, closing = self._spans(data)
+            if len(opening) > len(closing):
+                raise UnclosedQuote(_field_start(opening, closing))
 
     def records(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Start and end of each record, line ends not included. Slow: for heads and for errors."""
@@ -103,9 +103,9 @@ class Scanner:
         if start < len(data):
             yield start, len(data)
 
-    def fields(self, record: bytes) -> list[bytes]:
-        """The cells of one record, quotes taken off."""
-        cells = []
+    def fields(self, record: bytes, most: int = 1 << 62) -> list[bytes]:
+        """The cells of one record, quotes taken off; `most` of them."""
+        cells: list[bytes] = []
         place, end = 0, len(record)
         while True:
             cell = b""
@@ -116,7 +116,7 @@ class Scanner:
                 place = match.end()
             stop = record.find(self.delimiter, place)
             cells.append(cell + record[place : stop if stop >= 0 else end])
-            if stop < 0:
+            if stop < 0 or len(cells) == most:
                 return cells
             place = stop + 1
 
@@ -125,36 +125,34 @@ class Scanner:
         return self._quoted.sub(b"", record).count(self.delimiter) + 1
 
     def _spans(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Stretches within quotes, in order: from an opening quote to behind its closing one.
+        """Where stretches within quotes begin (at the quote) and end (at the quote), in order.
 
-        A doubled quote may end one stretch and begin the next. An open last one ends behind the data.
+        A doubled quote may end one stretch and begin the next. An open last stretch has no end.
         """
         letters = np.frombuffer(data, dtype=np.uint8)
         quotes = np.flatnonzero(letters == ord('"'))
         opening, closing = quotes[::2], quotes[1::2]
-        before = letters[opening[opening > 0] - 1]
-        after = letters[closing[closing < len(data) - 1] + 1]
-        if self._beside[before].all() and self._beside[after].all():
-            ends = np.full(len(opening), len(data) + 1)
-            ends[: len(closing)] = closing + 1
-            return opening, ends
+        before = opening[1:] if opening[0] == 0 else opening
+        after = closing[:-1] if quotes[-1] == len(data) - 1 and len(quotes) % 2 == 0 else closing
+        if self._beside[letters[before - 1]].all() and self._beside[letters[after + 1]].all():
+            return opening, closing
         return self._walked(data)
 
     def _walked(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
-        starts, ends = [], []
-        after = self.delimiter + b"\r\n"
+        opening, closing = [], []
+        outside = self.delimiter + b"\r\n"
         for match in self._quoted.finditer(data):
-            starts.append(match.start())
-            ends.append(match.end() if match.group(1) else len(data) + 1)
-            follows = data[match.end() : match.end() + 1]
-            if follows and follows not in after and match.group(1):
+            opening.append(match.start())
+            if match.group(1):
+                closing.append(match.end() - 1)
+                follows = data[match.end() : match.end() + 1]
                 text = match.group()
-                if b"\n" in text or b"\r" in text:
+                if follows and follows not in outside and (b"\n" in text or b"\r" in text):
                     raise UnclosedQuote(match.start())
-        return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
+        return np.array(opening, dtype=np.int64), np.array(closing, dtype=np.int64)
 
 
-def blocks(read: Read, scanner: Scanner, size: int, *, largest: int = MAX_RECORD) -> Iterator[Block]:
+def blocks(read: Read, scanner: Scanner, size: int) -> Iterator[Block]:
     """Blocks of about `size` bytes, each of whole records; larger where a record is.
 
     Raises
@@ -170,7 +168,7 @@ def blocks(read: Read, scanner: Scanner, size: int, *, largest: int = MAX_RECORD
             return
         try:
             end = scanner.last_end(data)
-            if ended or (not end and len(data) > largest):
+            if ended or (not end and len(data) > MAX_RECORD):
                 scanner.check_closed(data)
                 if not ended:
                     raise RecordTooLong
@@ -198,19 +196,20 @@ def _newline_before(data: bytes, start: int, stop: int, newline: bytes) -> int:
     return data.rfind(newline, start, max(start, stop)) + 1
 
 
-def _last_outside(data: bytes, starts: np.ndarray, ends: np.ndarray, newline: bytes, stop: int) -> int:
+def _last_outside(data: bytes, opening: np.ndarray, closing: np.ndarray, newline: bytes, stop: int) -> int:
     """Behind the last newline before `stop` that is outside of all stretches, or 0."""
-    for i in range(len(starts) - 1, -1, -1):
-        found = _newline_before(data, int(ends[i]), stop, newline)
-        if found:
-            return found
-        stop = int(starts[i])
+    for i in range(len(opening) - 1, -1, -1):
+        if i < len(closing):
+            found = _newline_before(data, int(closing[i]) + 1, stop, newline)
+            if found:
+                return found
+        stop = int(opening[i])
     return _newline_before(data, 0, stop, newline)
 
 
-def _opening(starts: np.ndarray, ends: np.ndarray) -> int:
+def _field_start(opening: np.ndarray, closing: np.ndarray) -> int:
     """Where the last quoted field begins: over doubled quotes, stretches follow without a gap."""
-    i = len(starts) - 1
-    while i > 0 and ends[i - 1] == starts[i]:
+    i = len(opening) - 1
+    while i > 0 and closing[i - 1] + 1 == opening[i]:
         i -= 1
-    return int(starts[i])
+    return int(opening[i])

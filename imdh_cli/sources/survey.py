@@ -14,16 +14,16 @@ from imdh_cli.sources.records import Scanner, UnclosedQuote
 RAGGED = 0.1  # of the rows: with more of them, a place in the middle was not entered at a record's start
 
 
-def see(text: bytes, layout: Layout, evidence: dict[str, Evidence]) -> bool:
-    """Add what the cells of some whole records are; False, and nothing added, when they do not fit.
+def see(text: bytes, layout: Layout, evidence: dict[str, Evidence], *, from_start: bool) -> None:
+    """Add what the cells of some whole records are; unless `from_start`, nothing where they do not fit.
 
     Arrow infers a type for each column; only those that are no plain numbers are looked at as text.
     """
     if not text:
-        return True
+        return
     table, ragged = _read(text, layout, [])
-    if ragged > RAGGED * (ragged + table.num_rows):
-        return False
+    if not from_start and ragged > RAGGED * (ragged + table.num_rows):
+        return
     words = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
@@ -33,9 +33,8 @@ def see(text: bytes, layout: Layout, evidence: dict[str, Evidence]) -> bool:
     if words:
         nulls = pa.array(layout.nulls, pa.string())
         table, _ = _read(text, layout, words)
-        for name in words:
-            evidence[name].see(table.column(name).combine_chunks(), nulls, layout.decimal)
-    return True
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            evidence[name].see(column.combine_chunks(), nulls, layout.decimal)
 
 
 def schema_of(evidence: Mapping[str, Evidence]) -> pa.Schema:
@@ -87,6 +86,8 @@ def _read(text: bytes, layout: Layout, include: list[str]) -> tuple[pa.Table, in
             null_values=list(layout.nulls),
             strings_can_be_null=True,
             decimal_point=layout.decimal,
+            true_values=[],  # true and false are words
+            false_values=[],
         ),
     )
     return table, ragged
