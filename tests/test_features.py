@@ -259,6 +259,14 @@ def test_a_monotone_id_is_no_feature_unless_named(tmp_path: Path, values: Any, f
     assert choose(source, FeatureParams(columns=("id", "x"))).spec.names == ("id", "x")
 
 
+def test_an_id_may_start_again_in_each_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        content = {"row": range(40), "n": rng.integers(0, 9, 40), "x": rng.random(40)}
+        parquet(tmp_path / f"{i}.parquet", pa.table({k: list(v) for k, v in content.items()}))
+    assert choose(opened(tmp_path), FeatureParams()).spec.names == ("n", "x")
+
+
 @pytest.mark.parametrize(
     "column",
     [

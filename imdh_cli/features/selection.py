@@ -18,6 +18,7 @@ from imdh_cli.sources.base import Source, check_columns, listed
 
 ID_ROWS = 30  # fewer rows than this say nothing about what is an identifier
 SAMPLE_ROWS = 20_000
+SAMPLE_CELLS = 4_000_000
 EXACT = 2**53  # beyond it a double does not hold every whole number
 
 
@@ -135,7 +136,7 @@ def _named(source: Source, params: FeatureParams) -> Selection:
     if void is not None:
         raise DataError(f'column "{void}" has no text in it', f'leave "{void}" out of -c')
     wide = [n for n in numbers if _is_wide(source.schema.field(n).type)]
-    notes = _rounding(source.sample(SAMPLE_ROWS, wide)) if wide else []
+    notes = _rounding(_sample(source, wide)) if wide else []
     spec = _spec(params.columns or (), levels, params)
     return Selection(spec, [], notes, tuple(params.ids))
 
@@ -223,7 +224,7 @@ def _spec(names: Iterable[str], levels: Mapping[str, Sequence[str]], params: Fea
 
 def _identifiers(source: Source, chosen: list[str], out: _LeftOut) -> list[str]:
     """Leave out whole numbers that only count the rows; notes on those beyond 2^53."""
-    text = any(part.format == "csv" for part in source.parts)
+    text, parts = any(p.format == "csv" for p in source.parts), len(source.parts)
     whole = [n for n in chosen if _may_count(source.schema.field(n).type, text)]
     if not whole:
         return []
@@ -231,14 +232,18 @@ def _identifiers(source: Source, chosen: list[str], out: _LeftOut) -> list[str]:
     if source.rereadable and len(whole) > 20:
         few = source.sample(10 * ID_ROWS, whole)
         wide = {n for n in whole if _is_wide(source.schema.field(n).type)}
-        whole = [n for n in whole if n in wide or few.num_rows < ID_ROWS or _counts(few.column(n))]
-    sample = source.sample(SAMPLE_ROWS, whole)
-    if sample.num_rows >= ID_ROWS:
-        for name in whole:
-            if _counts(sample.column(name)):
-                out.add(name, "looks like an identifier", "it is used when named with -c")
+        whole = [n for n in whole if n in wide or few.num_rows < ID_ROWS or _counts(few.column(n), parts)]
+    sample = _sample(source, whole)
+    for name in whole:
+        if _counts(sample.column(name), parts):
+            out.add(name, "looks like an identifier", "it is used when named with -c")
     used = [n for n in whole if n not in out.names and _is_wide(source.schema.field(n).type)]
     return _rounding(sample.select(used))
+
+
+def _sample(source: Source, names: list[str]) -> pa.Table:
+    """The first rows of some columns, fewer of very many columns: 10,000 must not take gigabytes."""
+    return source.sample(min(SAMPLE_ROWS, max(10 * ID_ROWS, SAMPLE_CELLS // max(1, len(names)))), names)
 
 
 def _may_count(kind: pa.DataType, text: bool) -> bool:
@@ -249,15 +254,18 @@ def _is_wide(kind: pa.DataType) -> bool:
     return pt.is_int64(kind) or pt.is_uint64(kind)
 
 
-def _counts(column: pa.ChunkedArray) -> bool:
-    """Whether a column is whole numbers, none missing, strictly up or strictly down."""
+def _counts(column: pa.ChunkedArray, parts: int) -> bool:
+    """Whether a column is whole numbers, none missing, strictly up or strictly down.
+
+    It may start again with each of several parts, as a row number of each file does.
+    """
     if column.null_count or not (pt.is_integer(column.type) or pt.is_floating(column.type)):
         return False
     x = column.to_numpy()
     if x.dtype.kind == "f" and not (np.isfinite(x).all() and (x == np.floor(x)).all()):
         return False
-    up = x[1:] > x[:-1]
-    return bool(len(x) > 1 and (up.all() or (x[1:] < x[:-1]).all()))
+    breaks = min(int((x[1:] <= x[:-1]).sum()), int((x[1:] >= x[:-1]).sum()))
+    return breaks < parts and len(x) >= ID_ROWS * (breaks + 1)
 
 
 def _rounding(sample: pa.Table) -> list[str]:
