@@ -10,11 +10,12 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from imdh_cli.sources import csv_file
-from tests.csv_files import columns, saved, stream, texts, written
+from tests.csv_files import bad_rows, columns, error, read_by_csv, saved, stream, texts, written
+from tests.test_records import letter_by_letter
 
 ENCODINGS = ("utf-8", "utf-8-sig", "latin-1", "cp1252", "koi8-r", "utf-16", "utf-16-be", "utf-32", "gb18030")
 
@@ -104,3 +105,28 @@ def test_kept_text_is_what_the_csv_module_reads(tmp_path: Path) -> None:
     cells = ["00501", "1.10", " a ", 'say "hi"', "two\nlines", "two\r\nlines", "a,b", "", "NA", "é", "1e5"]
     rows = [[cell, str(i)] for i, cell in enumerate(cells)]
     assert texts(saved(tmp_path, written([["x", "y"], *rows]))) == rows
+
+
+messy = st.lists(st.sampled_from(['"', '""', ",", "\n", "\r\n", "\r", "1", "n/a", " "]), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(messy.map("".join), st.sampled_from([1, 5, 1 << 20]), st.sampled_from([1, 2]))
+@example('"1\n', 1, 1)
+@example("1,1\r\n\r\n1", 1, 1)
+def test_whatever_the_text_rows_are_those_of_the_csv_module(text: str, block: int, threads: int) -> None:
+    body = text.encode()
+    _, unclosed = letter_by_letter(body)
+    part = stream(b"a,b\n" + body, delimiter=",", on_bad_row="skip", threads=threads)
+    part.expect(numbers=["b"], texts=["a"])
+    with mock.patch.object(csv_file, "BLOCK", block):
+        if unclosed:
+            assert "quote" in error(part, ["b"], ["a", "b"]).message
+            return
+        chunks = list(part.chunks(["b"], ["a", "b"]))
+    rows = read_by_csv(body)
+    kept = [r for c in chunks for r in zip(*c.kept.to_pydict().values(), strict=True)]
+    assert kept == [tuple(row) if len(row) == 2 else (None, None) for row in rows]
+    bad = [i for i, row in enumerate(rows) if len(row) != 2 or row[1].strip().strip("1")]
+    assert bad_rows(chunks) == bad
+    assert part.bad_rows == len(bad)
