@@ -85,6 +85,7 @@ def assign(context: click.Context, /, model: str, data: tuple[str, ...], **o: An
 def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
     from imdh_cli.atomic import check_target
     from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.features import ready
     from imdh_cli.model import load
     from imdh_cli.sources import open_source
 
@@ -96,8 +97,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
     threads = threads_asked(o["threads"], voice)
     with ExitStack() as stack:
         source = stack.enter_context(closing(open_source(locations, options.source_params(o, threads))))
-        spec = model.spec
-        source.expect(numbers=spec.numbers, texts=spec.texts)
+        ready(source, model.spec)
         keep = _kept(model, source.schema.names, o)
         tell_compiling(voice)
         from imdh_cli import pipeline
@@ -161,6 +161,8 @@ def _kept(model: Model, names: Sequence[str], o: dict[str, Any]) -> tuple[str, .
 def _check_names(params: Any) -> None:
     from imdh_cli.errors import UsageError
 
+    if not params.name:
+        raise UsageError("--name: the label column has an empty name")
     if params.name in params.extra:
         raise UsageError(f"--name {params.name}: --with writes a column of this name")
     for name in (params.name, *params.extra):

@@ -83,6 +83,7 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
 
 def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> Model:
     from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.features import ready
     from imdh_cli.sources import open_source
 
     threads = threads_asked(o["threads"], voice)
@@ -90,6 +91,7 @@ def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Vo
     from imdh_cli import pipeline
 
     with closing(open_source(data, options.source_params(o, threads))) as source:
+        ready(source, model.spec)
         counted, tally = pipeline.recount(
             model, source, missing=o["missing"], threads=threads, on_progress=voice.on_progress()
         )

@@ -91,6 +91,7 @@ def _console(o: dict[str, Any]) -> Any:
 def _agreement(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> Agreement:
     """Label DATA and compare with the column of classes, chunk by chunk."""
     from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.features import ready
     from imdh_cli.report.truth import Truth
     from imdh_cli.sources import open_source
 
@@ -106,7 +107,7 @@ def _agreement(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Vo
 
     params = pipeline.AssignParams(keep=(o["truth"],), name="\0cluster")
     with closing(open_source(data, options.source_params(o, threads))) as source:
-        source.expect(numbers=model.spec.numbers, texts=model.spec.texts)
+        ready(source, model.spec)
         done = pipeline.assign(
             model,
             source,
