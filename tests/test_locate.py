@@ -139,6 +139,19 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
     assert "prices.csv" in str(caught.value.hint)
 
 
+def test_a_link_to_nowhere_says_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").symlink_to("gone.csv")
+    with pytest.raises(DataError, match=r"a\.csv: a link to gone\.csv, which is not there"):
+        locate([str(tmp_path / "a.csv")])
+
+
+def test_a_delta_table_is_read_as_its_files_with_a_note(tmp_path: Path) -> None:
+    make(tmp_path, "a.csv", "_delta_log/0.json")
+    located = locate([str(tmp_path)])
+    assert len(located.files) == 1
+    assert "Delta" in located.notes[0]
+
+
 def test_a_missing_folder_is_told_from_a_missing_file(tmp_path: Path) -> None:
     make(tmp_path, "data/a.csv")
     with pytest.raises(DataError, match="no such folder") as caught:

@@ -41,7 +41,7 @@ def test_the_format_is_told_by_content_whatever_the_suffix(tmp_path: Path) -> No
     ):
         (tmp_path / name).write_bytes(data)
         if kind == "csv":  # text says nothing about itself, so the suffix is believed
-            with pytest.raises(DataError, match=r"d\.arrow: not a readable Arrow file"):
+            with pytest.raises(DataError, match=r"d\.arrow: this is text, not an Arrow file"):
                 opened(tmp_path / name)
             assert opened(tmp_path / name, format="csv").parts[0].format == "csv"
         else:
@@ -63,6 +63,30 @@ def test_a_format_that_is_not_read_is_refused_by_name(tmp_path: Path, magic: byt
     with pytest.raises(DataError, match=r"t\.csv: this is an? .*, which is not read") as caught:
         opened(path)
     assert caught.value.hint
+
+
+def test_text_in_a_parquet_file_is_told_from_damage(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    for text, said in (("<html>404</html>", "this is text"), (pointer, "Git LFS")):
+        with pytest.raises(DataError, match=rf"t\.parquet: {said}|t\.parquet: this is a {said}"):
+            opened(csv(tmp_path / "t.parquet", text))
+
+
+def test_a_compressed_parquet_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet.gz"
+    path.write_bytes(gzip.compress(b"PAR1" + bytes(100)))
+    with pytest.raises(DataError, match=r"t\.parquet\.gz: this is a compressed file") as caught:
+        opened(path)
+    assert "unpack" in str(caught.value.hint)
+
+
+def test_a_file_name_that_is_no_utf8_is_read(tmp_path: Path) -> None:
+    for made, suffix in ((parquet, b"parquet"), (arrow, b"arrow")):
+        path = os.fsencode(tmp_path) + b"/\xff\xfe." + suffix
+        made(tmp_path / "t", table(5))  # type: ignore[operator]
+        os.rename(tmp_path / "t", path)
+        source = opened(os.fsdecode(path))
+        assert features_of(source.chunks(["id"]))["id"].to_pylist() == list(range(5))
 
 
 def test_an_excel_workbook_is_not_called_a_zip_file() -> None:
@@ -110,7 +134,7 @@ def test_a_zero_byte_part_among_good_ones_is_named(tmp_path: Path) -> None:
 
 def test_a_corrupt_part_among_good_ones_is_named(tmp_path: Path) -> None:
     parquet(tmp_path / "a.parquet", table(5))
-    (tmp_path / "b.parquet").write_bytes(b"PAR1 this is not one")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1\x15\x00 this is not one")
     with pytest.raises(DataError, match=r"b\.parquet: not a readable Parquet file"):
         opened(tmp_path)
 

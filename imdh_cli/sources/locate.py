@@ -154,6 +154,10 @@ def _folder(folder: str, format: str | None, found: Located) -> None:
         inside = sorted(_walk(folder, "", set()), key=natural_key)
     except OSError as error:
         raise _unreadable(error.filename or folder, error) from error
+    if os.path.isdir(os.path.join(folder, "_delta_log")):
+        found.notes.append(
+            f"{folder}: a Delta table: every Parquet file in it is read, those of older versions too"
+        )
     paths = [os.path.join(folder, *inner.split("/")) for inner in inside]
     found.files += map(_file, sift(paths, folder, format, found.notes, look=_has_magic))
 
@@ -248,6 +252,8 @@ def _is_stream(path: str) -> bool:
 
 
 def _missing(path: str) -> DataError:
+    if os.path.islink(path):
+        return DataError(f"{path}: a link to {os.readlink(path)}, which is not there", "mend the link")
     folder, name = os.path.split(path)
     parent = Path(folder or ".")
     if not parent.is_dir():

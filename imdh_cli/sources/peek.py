@@ -6,6 +6,7 @@ import io
 from typing import BinaryIO, Literal, cast
 
 from imdh_cli.errors import DataError
+from imdh_cli.sources.compression import codec_of
 
 HEAD = 1024  # bytes looked at
 Format = Literal["csv", "parquet", "arrow", "arrow stream"]
@@ -40,7 +41,7 @@ def told(head: bytes, name: str, format: str | None = None) -> Format:
     if arrow_stream:
         return "arrow stream"
     if _is_text(head):  # also a table whose first column is called PAR1
-        return _by_suffix(name)
+        return _text(head, name)
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"ARROW1"):
@@ -54,6 +55,12 @@ def told(head: bytes, name: str, format: str | None = None) -> Format:
         raise DataError(
             f"{name}: this is a DuckDB database, which is not read",
             "export a table: COPY t TO 't.parquet'",
+        )
+    stem = name.lower().rpartition(".")[0]
+    if codec_of(head) is not None and _by_suffix(stem) != "csv":
+        raise DataError(
+            f"{name}: this is a compressed file of a format that is read from many places",
+            "unpack it first; Parquet and Arrow files are compressed inside",
         )
     return _by_suffix(name)
 
@@ -92,6 +99,18 @@ class _Again(io.RawIOBase):
         if not self.closed:
             self._rest.close()
         super().close()
+
+
+def _text(head: bytes, name: str) -> Format:
+    if head.startswith(b"version https://git-lfs"):
+        raise DataError(f"{name}: this is a Git LFS pointer, not the file itself", "fetch it: git lfs pull")
+    kind = _by_suffix(name)
+    if head and kind != "csv":
+        raise DataError(
+            f"{name}: this is text, not a{'n Arrow' if kind.startswith('arrow') else ' Parquet'} file",
+            "add --format csv if it is a table, or write the file again",
+        )
+    return kind
 
 
 def _valid(format: str) -> Format:

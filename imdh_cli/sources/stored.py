@@ -81,7 +81,7 @@ def _file(file: Location, path: str) -> Stored:
         head,
         os.path.getsize(path),
         lambda: open(path, "rb"),
-        lambda: pa.memory_map(path),
+        lambda: pa.memory_map(os.fsencode(path)),  # a name need not be UTF-8
         path=path,
         keys=file.keys,
     )
