@@ -57,6 +57,7 @@ def _report(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -
         raise UsageError("--truth needs DATA", f"imdh report {path} DATA --truth {o['truth']}")
     if data and not o["truth"]:
         raise UsageError("DATA were named, but nothing is to be done with them", "add --truth COLUMN")
+    _check_one_view(o)
     model = load(path)
     summary = summarise(model, min_size=o["min_size"], name=path)
     if o["truth"]:
@@ -74,6 +75,17 @@ def _report(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -
             terminal.render_node(summary, o["node"], console)
         else:
             terminal.render(summary, console, tree=o["tree"])
+
+
+def _check_one_view(o: dict[str, Any]) -> None:
+    """What stdout is to show can be one thing; JSON has the tree in it."""
+    from imdh_cli.errors import UsageError
+
+    views = {"--json": o["as_json"], "--csv": o["as_csv"], "--node": o["node"] is not None}
+    views["--tree"] = o["tree"] and not o["as_json"]
+    named = [name for name, asked in views.items() if asked]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} cannot be had at once", "run imdh report for each")
 
 
 def _console(o: dict[str, Any]) -> Any:
