@@ -6,15 +6,16 @@ import csv
 import io
 import json
 from dataclasses import replace
-from importlib import resources
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from imdh_cli.errors import UsageError
 from imdh_cli.params import PruneParams
 from imdh_cli.pruning import cut, prune
-from imdh_cli.report.summary import csv_lines, summarise
+from imdh_cli.report import page, terminal
+from imdh_cli.report.summary import csv_lines, schema, summarise
 from imdh_cli.report.truth import Truth
 from tests.models import make, make_model
 
@@ -237,6 +238,34 @@ def test_a_constant_feature_has_no_effect_and_no_variance():
     assert "constant" in {w.code for w in summary.warnings}
 
 
+@pytest.mark.parametrize("what", ["empty", "large", "small", "far", "flat", "counts"])
+def test_figures_of_a_forged_model_are_finite(what):
+    """Numbers that a file may hold but no rows give: every form is still made."""
+    model = make(depth=3, d=3, k=3, n=300, levels=("a", "b")).model
+    arrays = ("center", "scale", "means", "counts", "sums_of_squares", "histograms", "projection_sd")
+    model = replace(model, **{name: getattr(model, name).copy() for name in arrays})
+    if what == "empty":
+        for name in ("counts", "means", "sums_of_squares", "histograms"):
+            getattr(model, name)[:] = 0
+    elif what == "large":
+        model.scale[:], model.center[:] = 1e140, -1e140
+    elif what == "small":
+        model.scale[:] = 1e-160
+    elif what == "far":
+        model.means[:] = np.where(np.arange(model.n_nodes)[:, None] % 2, 1e140, -1e140)
+        model.sums_of_squares[0] = 1e-300
+    elif what == "flat":
+        model.projection_sd[:] = model.sums_of_squares[:] = 0
+    else:
+        model.counts[:] = 2**50 // (1 + np.arange(model.n_nodes)) * 2
+    summary = summarise(model, min_size=1)
+    report = json.dumps(summary.to_dict(nodes=[1] if what != "empty" else []), allow_nan=False)
+    check(json.loads(report), SCHEMA)
+    assert len(list(csv_lines(summary))) == 1 + len(summary.clusters) * 5
+    terminal.render(summary, Console(file=io.StringIO(), width=80))
+    assert page.build(summary).startswith("<!DOCTYPE html>")
+
+
 # --- words ------------------------------------------------------------------------------------------
 
 
@@ -307,7 +336,7 @@ def test_one_giant_tiny_ones_and_outliers_are_named():
 
 # --- the JSON schema --------------------------------------------------------------------------------
 
-SCHEMA = json.loads(resources.files("imdh_cli.report").joinpath("summary.schema.json").read_text())
+SCHEMA = json.loads(schema())
 TYPES = {
     "object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
     "boolean": bool, "null": type(None),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -383,3 +384,8 @@ def _choice_dict(c: Choice) -> dict[str, Any]:
             )
         ],
     }
+
+
+def schema() -> str:
+    """The JSON Schema of `Summary.to_dict`, as text."""
+    return resources.files("imdh_cli.report").joinpath("summary.schema.json").read_text("utf-8")

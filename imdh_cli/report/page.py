@@ -6,7 +6,6 @@ page too large is left out by a budget that is said on the page, and `--csv` or 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,8 +14,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from imdh_cli.params import PAPER_PRESET, FitParams
-from imdh_cli.report import scatter, svg
+from imdh_cli.report import provenance, scatter, svg
 from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
@@ -126,7 +124,7 @@ class _Page:
             facts=self._facts(),
             shown=[self._cluster(c) for c in self.shown],
             rest=len(s.clusters) - len(self.shown),
-            largest=max((c.share for c in self.shown), default=1.0),
+            largest=max((c.share for c in self.shown), default=1.0) or 1.0,
             tree=svg.tree(s, self.b.clusters, self._phrase) if s.splits else None,
             groups=len(s.clusters) > self.b.clusters,
             heat=self._heat(),
@@ -135,9 +133,9 @@ class _Page:
             more_splits=len(s.splits) - len(self.splits),
             sampled=len(self.samples) > 0,
             truth=self._truth(s.truth) if s.truth else None,
-            provenance=self._provenance(),
+            provenance=provenance.tables(s, self.b.listed),
             command=printable(self.command, 500),
-            refit=self._refit(),
+            refit=provenance.command(s),
             steps=STEPS,
         )
 
@@ -328,90 +326,6 @@ class _Page:
                 ("completeness", t.completeness, "1: every class lies in one cluster"),
             ],
         }
-
-    # --- provenance -------------------------------------------------------------------------------
-
-    def _provenance(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        s, limit = self.s, self.b.listed
-        flat = {
-            f"{group}.{key}" if group else key: value
-            for group, values in (("", s.parameters), *_groups(s.parameters))
-            for key, value in values.items()
-            if not isinstance(value, dict)
-        }
-
-        def table(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-            shown = [
-                (_name(str(k)), printable("\u2013" if v is None else str(v), 80))
-                for k, v in list(values.items())[:limit]
-            ]
-            more = len(values) - len(shown)
-            return [*shown, ("\u2026", f"and {more:,} more")] if more > 0 else shown
-
-        files = {str(i): name for i, name in enumerate(s.inputs, start=1)}
-        parts = [
-            ("Rows", table({k: f"{v:,}" for k, v in vars(s.rows).items()})),
-            ("Files", table(files)),
-            ("Missing cells", table({k: f"{v:,}" for k, v in s.missing.items() if v})),
-            ("Infinite cells", table({k: f"{v:,}" for k, v in s.infinite.items() if v})),
-            ("Unknown levels", table({k: f"{v:,}" for k, v in s.unseen.items() if v})),
-            ("Columns left out", table(dict(s.left_out))),
-            ("Parameters", table(flat | {"preset": s.preset, "statistics": s.statistics})),
-            ("Versions", table({"imdh": s.version} | s.versions)),
-            ("Notes", table({str(i): note for i, note in enumerate(s.notes, start=1)})),
-        ]
-        return [(title, rows) for title, rows in parts if rows]
-
-    def _refit(self) -> str:
-        """The command that would learn this model again, as far as the model knows it."""
-        s = self.s
-        base = PAPER_PRESET if s.preset == "paper" else FitParams()
-        words = ["imdh", "fit", *(s.inputs if len(s.inputs) <= 3 else ["DATA..."])]
-        if s.preset == "paper":
-            words += ["--preset", "paper"]
-        defaults, given = base.to_dict(), s.parameters
-        for group, key, option in _OPTIONS:
-            before = defaults[group].get(key) if group else defaults.get(key)
-            now = given.get(group, {}).get(key) if group else given.get(key)
-            if now is not None and now != before:
-                words += [option, str(now)]
-        if s.model is not None:
-            spec = s.model.spec
-            if any(column.levels is not None for column in spec.columns):
-                words += ["--categorical", "onehot"]
-            if spec.missing != "skip":
-                words += ["--missing", spec.missing]
-            columns = ",".join(spec.source_columns)
-            if s.left_out and len(columns) <= 200:
-                words += ["-c", columns]
-        return " ".join(shlex.quote(printable(word, 200)) for word in words)
-
-
-_OPTIONS = (
-    ("learn", "depth", "--depth"),
-    ("learn", "alpha", "--alpha"),
-    ("learn", "penalty", "--penalty"),
-    ("learn", "bandwidth", "--bandwidth"),
-    ("learn", "bandwidth_decay", "--bandwidth-decay"),
-    ("learn", "learning_decay", "--learning-decay"),
-    ("learn", "rate", "--rate"),
-    ("learn", "clamp", "--clamp"),
-    ("learn", "step", "--step"),
-    ("prune", "clusters", "-k"),
-    ("prune", "min_size", "--min-size"),
-    ("prune", "weight", "--weight"),
-    ("prune", "elbow", "--elbow"),
-    ("", "passes", "--passes"),
-    ("", "recount", "--recount"),
-    ("", "scale", "--scale"),
-    ("", "shuffle", "--shuffle"),
-    ("", "buffer_rows", "--buffer-rows"),
-    ("", "seed", "--seed"),
-)
-
-
-def _groups(parameters: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    return [(key, value) for key, value in parameters.items() if isinstance(value, dict)]
 
 
 def _name(text: str) -> str:

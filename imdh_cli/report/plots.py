@@ -290,7 +290,7 @@ def _curve(figure_class: Any, summary: Summary) -> Any:
         if other and other <= n:
             axes.plot([other], [100.0 * values[other - 1]], "o", ms=8, mfc="white", mec=RIGHT, mew=1.8)
             place = (other, 100.0 * values[other - 1])
-            axes.annotate(str(other), place, xytext=(0, 8), textcoords="offset points", ha="center")
+            axes.annotate(str(other), place, xytext=(6, 5), textcoords="offset points")
     if choice.clusters <= n:
         height = 100.0 * values[choice.clusters - 1]
         axes.plot([choice.clusters], [height], "o", ms=9, color=LEFT)

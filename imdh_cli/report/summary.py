@@ -28,19 +28,21 @@ from imdh_cli.report.figures import (
     Side,
     Split,
     Summary,
+    schema,
 )
 from imdh_cli.report.words import count
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
 
-__all__ = ["CSV_HEADER", "Summary", "csv_lines", "summarise"]
+__all__ = ["CSV_HEADER", "Summary", "csv_lines", "schema", "summarise"]
 
 CSV_HEADER = (
     "cluster", "node", "rows", "share", "feature", "mean", "sd", "z", "overall_mean", "overall_sd"
 )  # fmt: skip
 MARKED = 0.2  # a feature nearer than this to the mean of all rows, in sds, marks nothing out
 MARKS = 12  # features named as marking a cluster out, at most
+HUGE, FAR = 1e300, 1e100  # stand for what is too large for a float, and for its square
 NEAREST_LIMIT = 2048  # clusters; beyond, all pairs of distances cost too much
 
 
@@ -60,6 +62,11 @@ def summarise(
     name : str
         Of the model file, to be shown.
     """
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # see `_finite`
+        return _summarise(model, pruning, min_size, name)
+
+
+def _summarise(model: Model, pruning: Pruning | None, min_size: int | None, name: str) -> Summary:
     asked = model.params.prune
     natural = prune(
         model.counts,
@@ -169,16 +176,16 @@ class _Tree:
         apart = model.means[leaves] - self.means[label_of_leaf - 1]
         ss = model.sums_of_squares[leaves] + n[:, None] * apart**2
         self.ss = np.add.reduceat(ss, start, axis=0)
-        self.sd_all = np.sqrt(model.sums_of_squares[0] / max(self.n, 1))
+        self.sd_all = _finite(np.sqrt(model.sums_of_squares[0] / max(self.n, 1)))
 
     def explained(self) -> float | None:
         whole = float(self.model.sums_of_squares[0].sum())
-        return float(np.clip(1.0 - self.ss.sum() / whole, 0.0, 1.0)) if whole > 0.0 else None
+        return _explained(float(self.ss.sum()), whole)
 
     def features(self) -> tuple[Feature, ...]:
         model = self.model
         mean = self._user_mean(model.means[0])
-        sd = model.scale * self.sd_all
+        sd = _finite(model.scale * self.sd_all)
         whole = model.sums_of_squares[0]
         within = self.ss.sum(axis=0)
         return tuple(
@@ -187,7 +194,7 @@ class _Tree:
                 share=bool(self.one_hot[j]),
                 mean=float(mean[j]),
                 sd=float(sd[j]),
-                explained=float(np.clip(1.0 - within[j] / whole[j], 0, 1)) if whole[j] > 0 else None,
+                explained=_explained(float(within[j]), float(whole[j])),
             )
             for j, name in enumerate(model.feature_names)
         )
@@ -211,17 +218,18 @@ class _Tree:
         )
         if cluster.withheld:
             return cluster
-        sd = np.sqrt(self.ss[i] / rows)
+        sd = _finite(np.sqrt(self.ss[i] / rows))
         varied = self.sd_all > 0.0
         unit = np.where(varied, self.sd_all, 1.0)
         z = np.where(varied, (self.means[i] - model.means[0]) / unit, 0.0)
+        z = np.clip(_finite(z), -FAR, FAR)
         order = np.argsort(-np.abs(z), kind="stable")[:MARKS]
         return replace(
             cluster,
             mean=self._user_mean(self.means[i]),
-            sd=model.scale * sd,
+            sd=_finite(model.scale * sd),
             z=z,
-            spread=float(np.sqrt(np.mean((sd / unit)[varied] ** 2))) if varied.any() else None,
+            spread=_number(np.sqrt(np.mean((sd / unit)[varied] ** 2))) if varied.any() else None,
             marks=tuple(int(j) for j in order if abs(z[j]) >= MARKED),
             nearest=nearest or None,
             distance=distance if nearest else None,
@@ -239,7 +247,7 @@ class _Tree:
             square = ((mean - mean[a]) ** 2).sum(axis=1)
             square[a] = np.inf
             b = int(np.argmin(square))
-            label[i], distance[i] = open_to_see[b] + 1, np.sqrt(square[b])
+            label[i], distance[i] = open_to_see[b] + 1, _number(np.sqrt(square[b]))
         return label, distance
 
     def described(self, node: int) -> bool:
@@ -267,6 +275,11 @@ class _Tree:
                 f"node {node} has {few}: not shown",
                 hint="choose a node nearer to the root",
             )
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            return self._split(node, rows)
+
+    def _split(self, node: int, rows: int) -> Split:
+        model, i = self.model, node - 1
         v, scale = model.directions[i], model.scale
         whole = float(model.sums_of_squares[0].sum())
         return Split(
@@ -279,10 +292,10 @@ class _Tree:
             depth=float(self.natural.depths[i]),
             excess=float(self.natural.excess[i]),
             significant=bool(self.natural.significant[i]),
-            gain=self._gain(i) / whole if whole > 0.0 else 0.0,
+            gain=_number(self._gain(i) / whole) if whole > 0.0 else 0.0,
             loadings=v,
-            coefficients=v / scale,
-            cut=float(model.thresholds[i] + (v / scale) @ model.center),
+            coefficients=_finite(v / scale),
+            cut=_number(model.thresholds[i] + (v / scale) @ model.center),
             sd=float(model.projection_sd[i]),
             histogram=model.histograms[i],
             density=smooth(model.histograms[i], rows)[0],
@@ -308,8 +321,21 @@ class _Tree:
 
     def _user_mean(self, z: np.ndarray) -> np.ndarray:
         """(d,) a mean in the user's units; a share is kept within 0 and 1, whatever the rounding."""
-        mean = self.model.center + self.model.scale * z
+        mean = _finite(self.model.center + self.model.scale * z)
         return np.where(self.one_hot, np.clip(mean, 0.0, 1.0), mean)
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    """The same numbers; what only a forged model can make too large for a float is a very large one."""
+    return np.nan_to_num(values, nan=0.0, posinf=HUGE, neginf=-HUGE)
+
+
+def _number(value: Any) -> float:
+    return float(_finite(np.asarray(value)))
+
+
+def _explained(within: float, whole: float) -> float | None:
+    return float(np.clip(1.0 - _number(within / whole), 0.0, 1.0)) if whole > 0.0 else None
 
 
 def _label_ranges(label_of_leaf: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -359,7 +385,7 @@ def _choice(meta: dict[str, Any], pruning: Pruning | None, natural: Pruning, n_c
         natural_clarity=natural.clarity,
         alternatives=tuple(Alternative(k, reasons.get(k, "a stricter test")) for k in others),
         largest=natural.largest,
-        credit=np.asarray(natural.credit, dtype=np.float64),
-        total_ss=np.asarray(natural.total_ss, dtype=np.float64),
+        credit=_finite(np.asarray(natural.credit, dtype=np.float64)),
+        total_ss=_finite(np.asarray(natural.total_ss, dtype=np.float64)),
         votes=votes,
     )

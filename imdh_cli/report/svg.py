@@ -159,7 +159,7 @@ def tree(summary: Summary, limit: int, marks: Callable[[int], str]) -> Markup:
         parts.append(_split_mark(summary, p) if p.split else _end_mark(summary, p, label_x, largest, marks))
     height = ROW * max(1, len(ends)) + 12
     told = max((cells(marks(p.side.first)) for p in ends if p.side.n_clusters == 1), default=0)
-    width = label_x + 140.0 + 6.4 * max(told, 16)
+    width = label_x + 172.0 + 6.6 * max(told, 12)
     return tag(
         "svg",
         Markup("").join(parts),
@@ -281,7 +281,7 @@ def curve(choice: Choice, values: np.ndarray, length: int) -> Markup:
     for k in sorted(k for k in others if k and k <= n):
         x, y = place(k)
         parts.append(tag("circle", class_="other", cx=x, cy=y, r=5.5))
-        parts.append(tag("text", str(k), class_="tick other", x=x, y=y - 11.0))
+        parts.append(tag("text", str(k), class_="other", x=x + 8.0, y=y - 6.0))
     if choice.clusters <= n:
         x, y = place(choice.clusters)
         up = max(14.0, y - 34.0)

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from imdh_cli.report.curve import curve_length, curve_of
-from imdh_cli.report.draw import ASCII, BLOCKS, Glyphs, axis, bar, columns, nice_numbers, occupied
+from imdh_cli.report.draw import axis, bar, columns, nice_numbers
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
+from imdh_cli.report.printer import LEFT, NAME, RIGHT, WIDE, Printer, valley
+from imdh_cli.report.terminal_node import NodePrinter
 from imdh_cli.report.truth import Agreement
 from imdh_cli.report.words import count, listing, percent, printable, quantity, signed, spread
 
-NAME = 60  # characters of a name, at most
 LISTED = 128  # clusters described, at most: --csv has all
 COLLAPSED = 12  # clusters told apart by the tree unless all of it is asked for
-LOADINGS = 10  # features listed at one node
 FEATURES = 20  # features listed when there is but one cluster
 CONFUSION = 40  # classes listed
-WIDE = 100  # columns from which there is room for bars
-LEFT, RIGHT = "bright_blue", "yellow"  # apart for every eye, and by place and by words as well
 
 
 def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
     """Print the report; with `tree` all of the hierarchy and nothing else."""
-    view = _View(summary, console)
+    view = _Report(summary, console)
     if tree:
         view.tree(limit=None)
         return
@@ -48,24 +45,17 @@ def render_node(summary: Summary, node: int, console: Console) -> None:
     UsageError
         No such split, or one of too few rows.
     """
-    _View(summary, console).node(summary.split(node))
+    NodePrinter(summary, console).print(summary.split(node))
 
 
-class _View:
-    def __init__(self, summary: Summary, console: Console) -> None:
-        self.s = summary
-        self.console = console
-        self.width = max(40, console.width)
-        self.g: Glyphs = ASCII if console.options.ascii_only else BLOCKS
-        self.names = [printable(f.name, NAME) for f in summary.features]
-
-    # --- parts ------------------------------------------------------------------------------------
+class _Report(Printer):
+    """The parts of the report, in the order they are printed."""
 
     def head(self) -> None:
         s, r = self.s, self.s.rows
         where = listing([printable(name, NAME) for name in s.inputs], 3) or "the data"
         used = "all used" if r.used == r.read else f"{r.used:,} used"
-        self._flow(
+        self.flow(
             Text.assemble((where, "bold"), f": {count(r.read)}, {used}; {count(len(s.features), 'feature')}.")
         )
         passes = count(s.passes, "pass", "passes") if isinstance(s.passes, int) else ""
@@ -77,16 +67,16 @@ class _View:
             f"preset {s.preset}" if s.preset != "default" else "",
             f"imdh {s.version}" if s.version else "",
         ]
-        self._flow(Text(f" {self.g.dot} ".join(f for f in facts if f), style="dim"))
+        self.flow(Text(f" {self.g.dot} ".join(f for f in facts if f), style="dim"))
         for warning in s.warnings:
-            self._flow(Text.assemble(("! ", "bold yellow"), warning.message), hang=2)
+            self.flow(Text.assemble(("! ", "bold yellow"), warning.message), hang=2)
 
     def clusters(self) -> None:
         s = self.s
         told = f"{len(s.clusters):,}"
         if s.explained is not None and len(s.clusters) > 1:
             told += f", which explain {percent(s.explained)} of the variance"
-        self._title("Clusters", told)
+        self.title("Clusters", told)
         if len(s.clusters) == 1 and s.clusters[0].mean is not None:
             self._features()
             return
@@ -95,24 +85,15 @@ class _View:
         shown.sort(key=lambda c: c.label)
         limit = 3 if len(shown) <= 12 else 2 if len(shown) <= 30 else 1
         wide = self.width >= WIDE
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("#", justify="right", no_wrap=True)
-        table.add_column("rows", justify="right", no_wrap=True)
-        table.add_column("share", justify="right", no_wrap=True)
-        if wide:
-            table.add_column("", width=16, no_wrap=True)
-        table.add_column("marked out by", overflow="fold", ratio=None)
-        table.add_column("mean", justify="right", no_wrap=True)
-        table.add_column("sd", justify="right", no_wrap=True)
-        table.add_column("all rows", justify="right", no_wrap=True)
-        table.add_column("effect", justify="right", no_wrap=True)
-        if wide:
-            table.add_column("", width=16, no_wrap=True)
+        room = (None,) if wide else ()
+        table = self.sheet(
+            "#>", "rows>", "share>", *room, "marked out by", "mean>", "sd>", "all rows>", "effect>", *room
+        )
         largest = max(c.share for c in shown)
         for c in shown:
             self._cluster_rows(table, c, limit, wide, largest)
-        self._table(table)
-        self._flow(
+        self.table(table)
+        self.flow(
             Text(
                 "effect: distance from the mean of all rows, in sds of all rows; sd: within the cluster.",
                 style="dim",
@@ -120,21 +101,18 @@ class _View:
         )
         if rest:
             few = sum(c.rows for c in s.clusters) - sum(c.rows for c in shown)
-            self._flow(Text(f"{self.g.more} and {count(rest, 'smaller cluster')} with {count(few)}: --csv"))
+            self.flow(Text(f"{self.g.more} and {count(rest, 'smaller cluster')} with {count(few)}: --csv"))
 
     def _features(self) -> None:
         """All rows are one cluster: only what they are like can be told."""
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("feature", overflow="fold")
-        table.add_column("mean", justify="right", no_wrap=True)
-        table.add_column("sd", justify="right", no_wrap=True)
+        table = self.sheet("feature", "mean>", "sd>")
         for name, f in list(zip(self.names, self.s.features, strict=True))[:FEATURES]:
             sd = self.g.plus_minus + spread(f.sd, share=f.share)
             table.add_row(Text(name), quantity(f.mean, f.sd, share=f.share), sd)
-        self._table(table)
+        self.table(table)
         rest = len(self.s.features) - FEATURES
         if rest > 0:
-            self._flow(Text(f"{self.g.more} and {count(rest, 'more feature')}: --json", "dim"))
+            self.flow(Text(f"{self.g.more} and {count(rest, 'more feature')}: --json", "dim"))
 
     def _cluster_rows(self, table: Table, c: Cluster, limit: int, wide: bool, largest: float) -> None:
         ident: list[Text | str] = [
@@ -172,8 +150,8 @@ class _View:
 
     def choice(self) -> None:
         c = self.s.choice
-        self._title("How many", c.headline)
-        self._flow(Text(c.sentence))
+        self.title("How many", c.headline)
+        self.flow(Text(c.sentence))
         curve, meaning = curve_of(self.s)
         if len(curve) < 3 or curve[0] <= 0.0:
             return
@@ -210,23 +188,23 @@ class _View:
                 at = min(6 + column + (wide - 1) // 2, self.width - len(text))
                 style = "bold green" if k == c.clusters else ""
                 self.console.print(Text(" " * at + text, style=style), no_wrap=True)
-        self._flow(Text(meaning, style="dim"))
+        self.flow(Text(meaning, style="dim"))
 
     def tree(self, limit: int | None) -> None:
         s = self.s
         if not s.splits:
-            self._title("Tree", "no split is kept: all rows are one cluster")
+            self.title("Tree", "no split is kept: all rows are one cluster")
             return
         cut = limit is not None and limit < len(s.clusters)
-        self._title(
+        self.title(
             "Tree", f"down to {limit} groups of clusters; --tree shows all" if cut
             else "down to the clusters"
         )  # fmt: skip
         deepest = max(node.bit_length() for node in s.splits)
         branch = self.g.tight if deepest > 8 else self.g.branch
         for first, following, side, split in branches(s, limit, branch):
-            self._lines(self._node_units(side, split), first, following)
-        self._flow(
+            self.lines(self._node_units(side, split), first, following)
+        self.flow(
             Text(
                 "valley: depth of the density at the cut, 1 = empty; weak: no deeper than chance. "
                 "+ larger in the second branch, - smaller; %: share of the direction.",
@@ -239,7 +217,7 @@ class _View:
         if split is not None:
             units += [
                 Text(f"{count(split.rows)} "),
-                Text(f"{_valley(split)} ", "bold" if split.significant else "dim"),
+                Text(f"{valley(split)} ", "bold" if split.significant else "dim"),
             ]
             for j in split.carriers():
                 sign = "+" if split.loadings[j] > 0 else "-"
@@ -261,14 +239,14 @@ class _View:
         return units
 
     def truth(self, t: Agreement) -> None:
-        self._title("Against", f"{printable(t.column, NAME)}, {count(t.rows)}")
+        self.title("Against", f"{printable(t.column, NAME)}, {count(t.rows)}")
         for value, meaning in (
             (t.nmi_arithmetic, f"NMI, arithmetic mean ({t.nmi_geometric:.3f} geometric)"),
             (t.ari, "ARI"),
             (t.homogeneity, "homogeneity: every cluster of one class"),
             (t.completeness, "completeness: every class in one cluster"),
         ):
-            self._lines([Text(f"{value:6.3f} ", "bold"), *Text(meaning).split(" ")], "", " " * 8)
+            self.lines([Text(f"{value:6.3f} ", "bold"), *Text(meaning).split(" ")], "", " " * 8)
         left_out = [
             f"{count(n)} {why}"
             for n, why in (
@@ -278,11 +256,11 @@ class _View:
             if n
         ]
         if left_out:
-            self._flow(Text(f"Not compared: {listing(left_out)}."))
+            self.flow(Text(f"Not compared: {listing(left_out)}."))
         self.console.print()
-        self._table(self._contingency(t))
+        self.table(self._contingency(t))
         if len(t.classes) > CONFUSION:
-            self._flow(Text(f"{self.g.more} and {len(t.classes) - CONFUSION:,} more: --json"))
+            self.flow(Text(f"{self.g.more} and {len(t.classes) - CONFUSION:,} more: --json"))
 
     def _contingency(self, t: Agreement) -> Table:
         """Classes by clusters where that fits, else the clusters that hold most of each class."""
@@ -291,9 +269,7 @@ class _View:
         shown = sorted(int(i) for i in by_size)
         names = [printable(t.classes[i], 24) for i in shown]
         each = max(len(f"{cells.max():,}"), len(str(len(t.clusters)))) + 2
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("class", overflow="fold", min_width=5)
-        table.add_column("rows", justify="right", no_wrap=True)
+        table = self.sheet("class", "rows>")
         if max(map(len, names)) + 12 + each * len(t.clusters) <= self.width:
             for k in t.clusters:
                 table.add_column(str(k), justify="right", no_wrap=True)
@@ -312,151 +288,6 @@ class _View:
             most_of = [f"{t.clusters[j]} ({percent(cells[i][j] / total)})" for j in order]
             table.add_row(Text(name), f"{total:,}", Text(", ".join(most_of)))
         return table
-
-    # --- one node -----------------------------------------------------------------------------------
-
-    def node(self, split: Split) -> None:
-        self._title(f"Node {split.node}", f"{count(split.rows)} ({percent(split.share)})")
-        verdict = "deeper than chance" if split.significant else "no deeper than chance makes one"
-        self._flow(
-            Text.assemble(
-                (_valley(split), "bold"),
-                f": {verdict} (excess mass {split.excess:.2f}, chance stays below 1.5).",
-            )
-        )
-        if split.from_k is None:
-            self._flow(Text("This split is below the clusters: the model does not use it."))
-        self.console.print()
-        self._density(split)
-        self.console.print()
-        self._loadings(split)
-
-    def _density(self, split: Split) -> None:
-        lo, hi = occupied(split.density)
-        width = min(self.width - 2, 2 * (hi - lo), 128)
-        left_edge, right_edge = lo / 16.0 - 4.0, hi / 16.0 - 4.0
-        at = left_edge + (np.arange(width) + 0.5) * (right_edge - left_edge) / width
-        middles = -4.0 + (np.arange(128) + 0.5) / 16.0
-        f = np.interp(at, middles, split.density)
-        top = f.max()
-        heights = np.where(f > 0.004 * top, f / top, 0.0) if top > 0.0 else f
-        cut = int(np.searchsorted(at, 0.0))
-        for row in columns(heights, 10, self.g):
-            line = list(row)
-            if line[cut] == " ":
-                line[cut] = self.g.cut
-            text = Text("".join(line))
-            text.stylize(LEFT, 0, cut)
-            text.stylize(RIGHT, cut, len(line))
-            if line[cut] == self.g.cut:
-                text.stylize("bold red", cut, cut + 1)
-            self.console.print(text, no_wrap=True)
-        ticks = []
-        for value in range(-4, 5):
-            if left_edge <= value <= right_edge:
-                column = min(width - 1, int(np.searchsorted(at, value)))
-                ticks.append((column, "cut" if value == 0 else f"{value:+d} sd"))
-        for line_ in axis(width, ticks, self.g):
-            self.console.print(Text(line_, style="dim"), no_wrap=True)
-        left = f"{self.g.left} {self._side(split.left)}"
-        right = f"{self._side(split.right)} {self.g.right}"
-        if len(left) + len(right) + 2 <= width:
-            gap = " " * (width - len(left) - len(right))
-            self.console.print(Text.assemble((left, LEFT), gap, (right, RIGHT)), no_wrap=True)
-        else:
-            self._flow(Text(left, LEFT))
-            self._flow(Text(right, RIGHT))
-
-    def _side(self, side: Side) -> str:
-        of = "cluster" if side.n_clusters == 1 else "clusters"
-        labels = str(side.first) if side.n_clusters == 1 else f"{side.first} to {side.last}"
-        return f"node {side.node}: {count(side.rows)}, {of} {labels}"
-
-    def _loadings(self, split: Split) -> None:
-        order = np.argsort(-split.weights, kind="stable")[:LOADINGS]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        wide = self.width >= WIDE
-        table.add_column("the direction", overflow="fold")
-        table.add_column("loading", justify="right", no_wrap=True)
-        table.add_column("weight", justify="right", no_wrap=True)
-        if wide:
-            table.add_column("", width=20, no_wrap=True)
-        table.add_column("left mean", justify="right", no_wrap=True)
-        table.add_column("right mean", justify="right", no_wrap=True)
-        for j in order:
-            f, loading = self.s.features[j], float(split.loadings[j])
-            weight = float(split.weights[j])
-            cells = [
-                Text(self.names[j]),
-                Text(f"{loading:+.3f}", style=RIGHT if loading > 0 else LEFT),
-                Text(percent(weight)),
-            ]
-            if wide:
-                cells.append(Text(bar(weight, 20, self.g), style="cyan"))
-            for mean in (split.left_mean, split.right_mean):
-                value = None if mean is None else float(mean[j])
-                cells.append(Text(quantity(value, f.sd, share=f.share)))
-            table.add_row(*cells)
-        self._table(table)
-        rest = len(split.loadings) - len(order)
-        if rest:
-            weight = 1.0 - float(split.weights[order].sum())
-            self._flow(
-                Text(
-                    f"{self.g.more} and {count(rest, 'more feature')} with {percent(weight)} of "
-                    "the direction: --json",
-                    style="dim",
-                )
-            )
-
-    # --- printing ------------------------------------------------------------------------------------
-
-    def _title(self, title: str, rest: str) -> None:
-        self.console.print()
-        self._lines([Text(f"{title} ", "bold"), *Text(rest).split(" ")], "", "")
-
-    def _flow(self, text: Text, *, hang: int = 0) -> None:
-        """Print a paragraph."""
-        self._lines(text.split(" "), "", " " * hang)
-
-    def _lines(self, units: Iterable[Text], first: str, following: str) -> None:
-        """Print units that must not be broken, as many a line as fit, between prefixes.
-
-        A unit longer than the line is broken where the line ends.
-        """
-        prefix = first
-        line = Text()
-        for unit in units:
-            room = max(16, self.width - cell_len(prefix))
-            if line and line.cell_len + 1 + unit.cell_len > room:
-                self._line(prefix, line)
-                prefix, line = following, Text()
-                room = max(16, self.width - cell_len(prefix))
-            line = Text(" ").join([line, unit]) if line else unit.copy()
-            while line.cell_len > room:
-                head = set_cell_size(line.plain, room)
-                self._line(prefix, line[: len(head)])
-                prefix, line = following, line[len(head) :]
-        self._line(prefix, line)
-
-    def _table(self, table: Table) -> None:
-        """Print a table without the blanks that pad its lines."""
-        options = self.console.options.update(width=self.width)
-        for segments in self.console.render_lines(table, options, pad=False):
-            self._line("", Text.assemble(*((part.text, part.style or "") for part in segments)))
-
-    def _line(self, prefix: str, line: Text) -> None:
-        text = Text.assemble((prefix, "dim"), line)
-        text.rstrip()
-        encoding = self.console.encoding
-        spelled = text.plain.encode(encoding, "backslashreplace").decode(encoding)
-        if spelled != text.plain:  # a name that this terminal has no letters for
-            text = Text(spelled)
-        self.console.print(text, no_wrap=True, crop=False, highlight=False)
-
-
-def _valley(split: Split) -> str:
-    return f"valley {split.depth:.2f}" if split.significant else f"weak valley {split.depth:.2f}"
 
 
 def _weight(n: int, most: int) -> str:

@@ -79,7 +79,7 @@ def signed(value: float | None, decimals: int = 1) -> str:
     """An effect in sds with its sign: +1.3, -0.4, 0.0."""
     if value is None:
         return "-"
-    text = f"{value:+.{decimals}f}"
+    text = f"{value:+.{decimals}f}" if abs(value) < 1e4 else f"{value:+.2g}"
     return text[1:] if _is_zero(text) else text
 
 
