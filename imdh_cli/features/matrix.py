@@ -15,13 +15,15 @@ from imdh_cli.features.kinds import example, kind_of_type, plain
 from imdh_cli.features.spec import Column, FeatureSpec
 from imdh_cli.sources.base import Chunk
 
+LARGEST = 1e100  # a number beyond is no measurement, and its powers overflow: it counts as infinite
+
 
 @dataclass
 class Tally:
     """What became of the rows and cells; two tallies add up.
 
     rows = used + skipped + bad. The dictionaries count cells by column of the table: missing (null
-    or NaN), infinite, unseen (a text that is no level of the model).
+    or NaN), infinite (or beyond LARGEST), unseen (a text that is no level of the model).
     """
 
     rows: int = 0
@@ -92,9 +94,11 @@ def extract(
     tally.rows += n
     used = np.ones(n, dtype=np.bool_) if chunk.bad is None else ~chunk.bad
     tally.bad += n - int(used.sum())
-    # A sum is finite only if its terms are, so one pass finds the few rows to look at: 0.3 ms for
-    # 65,536 rows of 20, where isfinite(X).all(axis=1) takes 1.7.
-    suspects = np.flatnonzero(used & ~np.isfinite(np.einsum("ij->i", X)))
+    # A sum of squares is below a bound only if its terms are, so one pass finds the few rows to look
+    # at: 0.4 ms for 65,536 rows of 20, where isfinite(X).all(axis=1) takes 1.7. The test is False
+    # for NaN.
+    small = np.einsum("ij,ij->i", X, X) <= LARGEST**2
+    suspects = np.flatnonzero(used & ~small)
     if len(suspects):
         _treat(X, used, suspects, spec, tally, at)
     if len(suspects) or chunk.bad is not None:
@@ -111,10 +115,10 @@ def _treat(
     tally: Tally,
     at: tuple[str, int | None],
 ) -> None:
-    """Count what is not finite in these rows and apply the policy, in place."""
+    """Count what is missing or infinite in these rows and apply the policy, in place."""
     rows = X[suspects]
-    finite = np.isfinite(rows)
-    broken = ~finite.all(axis=1)  # a sum of huge values is infinite too
+    finite = np.abs(rows) <= LARGEST
+    broken = ~finite.all(axis=1)  # the sum of many large squares is larger than each
     if spec.missing == "error" and broken.any():
         k = int(np.argmax(broken))
         raise _missing_cell(rows[k], int(suspects[k]), spec, at)
@@ -149,10 +153,11 @@ def _first_columns(spec: FeatureSpec) -> dict[int, str]:
 
 
 def _missing_cell(cells: np.ndarray, i: int, spec: FeatureSpec, at: tuple[str, int | None]) -> DataError:
-    j = int(np.argmin(np.isfinite(cells)))
+    j = int(np.argmin(np.abs(cells) <= LARGEST))
     first = _first_columns(spec)
     name = first[max(k for k in first if k <= j)]
     what = "missing" if np.isnan(cells[j]) else "infinite"
+    what = f"beyond {LARGEST:g}" if np.isfinite(cells[j]) else what
     row = "" if at[1] is None else f", row {at[1] + i + 1}"
     return DataError(
         f'{at[0]}{row}, column "{name}": the value is {what}',
