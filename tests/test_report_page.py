@@ -224,9 +224,9 @@ def test_text_of_the_metadata_is_only_text(made):
     assert Parsed(html).all("x-tag") == []
 
 
-@pytest.mark.parametrize("clusters", [128, 1500])
+@pytest.mark.parametrize("clusters", [128, 800])
 def test_a_deep_tree_makes_a_small_page(clusters):
-    model = make(depth=14, d=6, k=30, n=6000, clusters=clusters).model
+    model = make(depth=14, d=6, k=30, n=3000, clusters=clusters).model
     html = page.build(summarise(model))
     assert len(html.encode()) < page.LIMIT
     parsed = Parsed(html)
