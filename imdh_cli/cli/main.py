@@ -53,9 +53,9 @@ def main() -> NoReturn:
     _listen()
     debug = "--debug" in sys.argv[1:]
     try:
-        status = cli.main(standalone_mode=False, prog_name="imdh")
+        _run()
         sys.stdout.flush()
-        _leave(int(status) if isinstance(status, int) else ExitStatus.DONE)
+        _leave(ExitStatus.DONE)
     except click.exceptions.Exit as done:
         _leave(done.exit_code)
     except click.UsageError as error:
@@ -65,7 +65,9 @@ def main() -> NoReturn:
         _tell(error.format_message(), None)
         _leave(ExitStatus.USAGE)
     except (KeyboardInterrupt, click.Abort):
-        _tell("interrupted; nothing was written", None, kind="imdh")
+        if sys.stderr is not None and sys.stderr.isatty():
+            sys.stderr.write("\n")  # after the terminal's ^C
+        _tell("interrupted; no file was written", None, kind="imdh")
         _leave(ExitStatus.INTERRUPTED)
     except BrokenPipeError:
         _silence_stdout()
@@ -87,6 +89,15 @@ def main() -> NoReturn:
             "run the command again with --debug, and report what it prints to the maintainers",
         )
         _leave(ExitStatus.FAILED)
+
+
+def _run() -> None:
+    """As click's own `main`, which takes a closed pipe for a failure and an EOFError for Ctrl-C."""
+    if "_IMDH_COMPLETE" in os.environ:  # the shell asks what could be typed next
+        cli.main(prog_name="imdh", standalone_mode=False)
+        return
+    with cli.make_context("imdh", sys.argv[1:]) as context:
+        cli.invoke(context)
 
 
 def _listen() -> None:
