@@ -57,3 +57,18 @@ class OutputError(ImdhError):
     """An output could not be written: exit status 1."""
 
     status = ExitStatus.FAILED
+
+
+class Stopped(KeyboardInterrupt):
+    """Interrupted, with the state written down: exit status 130.
+
+    Parameters
+    ----------
+    message, hint : str
+        As in `ImdhError`.
+    """
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint

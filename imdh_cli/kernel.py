@@ -11,9 +11,9 @@ row k down level 0, row k - 1 down level 1, row k - 2 down level 2 ..., eight di
 that the square roots, quotients and exponentials of eight steps are one vector operation each. Every
 node still meets its rows one by one in their order: the arrays are those of the plain double loop
 (tests/naive.py), and the same whatever the blocks and however the levels are shared among threads.
-Measured against the plain loop on one thread, depth 8: 1.27 -> 2.6 million rows/s at d = 20, 1.27 -> 2.9
-at d = 5, 0.86 -> 1.4 at d = 100. Tried and not better: rows padded to whole vectors, four accumulators by hand,
-the plain loop with row views or with `exp` and `pow` replaced alone.
+Measured against the plain loop on one thread, depth 8: 1.27 -> 2.6 million rows/s at d = 20,
+1.27 -> 2.9 at d = 5, 0.86 -> 1.4 at d = 100. Tried and not better: rows padded to whole vectors, four
+accumulators by hand, the plain loop with `exp` and `pow` replaced alone.
 
 Flags: sums may be reordered and contracted; tests for NaN stay (`fastmath=True` would drop them), and no
 NaN comes this far: `standardise` replaces them. Functions are separate so that each is compiled once, and
@@ -60,7 +60,7 @@ def _compiled(**options: Any) -> Callable[[Callable], Any]:
     """`numba.njit`, cached on disk where a place can be written, uncached otherwise."""
 
     def decorate(function: Callable) -> Any:
-        settings = {"nogil": True, "error_model": "numpy"} | options
+        settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
         try:
             return numba.njit(cache=True, **settings)(function)
         except RuntimeError:  # numba: "no locator available", a read-only install without a home
@@ -408,13 +408,12 @@ def swap_rows(buffer, slots, rows):
 
 @_compiled()
 def column_sums(X, shift, total, square):
-    """Per column: the sums of x - shift and of (x - shift)^2 where no cell is NaN.
+    """Add to the sums of x - shift and of (x - shift)^2 of each column, in place, row by row.
 
-    X : (rows, d). shift : (d,). Out, overwritten: total, square (d,) float64.
+    X : (rows, d), no NaN. shift, total, square : (d,) float64. Without reordering: the sums do not
+    depend on how the rows were cut into blocks.
     """
     rows, d = X.shape
-    total[:] = 0.0
-    square[:] = 0.0
     for row in range(rows):
         for f in range(d):
             x = X[row, f] - shift[f]
@@ -424,11 +423,8 @@ def column_sums(X, shift, total, square):
 
 @_compiled()
 def column_sums_known(X, shift, count, total, square):
-    """As `column_sums`, of the cells that are not NaN; count (d,) int64 tells how many those are."""
+    """As `column_sums`, over the cells that are not NaN; adds to count (d,) int64 how many those are."""
     rows, d = X.shape
-    count[:] = 0
-    total[:] = 0.0
-    square[:] = 0.0
     for row in range(rows):
         for f in range(d):
             x = X[row, f] - shift[f]

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from imdh_cli.tree import CLIP, Scaling, Statistics, Tree
 BLOCK_ROWS = 8192  # a block of d = 20 fills the L2 cache; wider rows get shorter blocks
 BLOCK_BYTES = 4 << 20
 WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and at every doubling
+SHIFT_ROWS = 32  # whose mean the sums of a column are taken about
 BUFFER_ROWS = 200_000  # of the shuffle buffer, and
 BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
 
@@ -45,59 +47,78 @@ def buffer_rows(params: FitParams, d: int) -> int:
 
 
 class ColumnMoments:
-    """Running mean and sum of squares per column (Chan's update), cells of NaN not counted.
+    """Running mean and sum of squares per column, cells of NaN not counted.
 
-    count : (d,) int64. mean, square : (d,) float64, square about the mean.
+    Sums about a fixed value near the column's first rows: an offset costs no digits, and the sums depend
+    on the order of the rows alone, not on how they came in blocks.
+
+    count : (d,) int64. shift, total, square_sum : (d,) float64.
     """
 
     def __init__(self, d: int) -> None:
         self.count = np.zeros(d, dtype=np.int64)
-        self.mean = np.zeros(d)
-        self.square = np.zeros(d)
+        self.shift = np.zeros(d)
+        self.total = np.zeros(d)
+        self.square_sum = np.zeros(d)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(d,), 0 where nothing was counted."""
+        return self.shift + self.total / np.maximum(self.count, 1)
+
+    @property
+    def square(self) -> np.ndarray:
+        """Sum of squares about the mean, (d,)."""
+        return np.maximum(self.square_sum - self.total**2 / np.maximum(self.count, 1), 0.0)
 
     def add(self, X: np.ndarray) -> None:
         """Take in the rows of X (rows, d)."""
         if not len(X):
             return
-        count, total, square, shift = self._sums(X, self.mean)
-        mean = shift + total / np.maximum(count, 1)
-        square -= total**2 / np.maximum(count, 1)
-        together = self.count + count
-        share = count / np.maximum(together, 1)
-        gap = np.where(count > 0, mean - self.mean, 0.0)
-        self.mean += gap * share
-        self.square += np.where(count > 0, square, 0.0) + gap**2 * (self.count * share)
-        self.count = together
-
-    def _sums(
-        self, X: np.ndarray, shift: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Sums about a value near the mean, so that an offset costs no digits; and that value.
-
-        That is the running mean, or, where the block lies farther from it than it is wide (the first
-        block, a step in the data), a mean of the block's own: it is gone through again.
-        """
-        count = np.full(len(shift), len(X), dtype=np.int64)
-        total, square = np.empty_like(shift), np.empty_like(shift)
-        kernel.column_sums(X, shift, total, square)
+        if not self.count.all():
+            self._choose_shift(X)
+        total, square = self.total.copy(), self.square_sum.copy()
+        kernel.column_sums(X, self.shift, total, square)
         if np.isnan(total).any():
-            kernel.column_sums_known(X, shift, count, total, square)
-        off = total / np.maximum(count, 1)
-        if np.any(off**2 * count > 0.99 * square):
-            again = shift + off
-            kernel.column_sums_known(X, again, count, total, square)
-            return count, total, square, again
-        return count, total, square, shift
+            kernel.column_sums_known(X, self.shift, self.count, self.total, self.square_sum)
+            return
+        self.count += len(X)
+        self.total, self.square_sum = total, square
+
+    def _choose_shift(self, X: np.ndarray) -> None:
+        """For columns without a number so far: the mean of the first rows, summed about one of them."""
+        X = X[:SHIFT_ROWS]
+        first = np.where(np.isnan(X[0]), 0.0, X[0])
+        for _ in range(2):  # again, if the first value was far off
+            count = np.zeros_like(self.count)
+            total, square = np.zeros_like(first), np.zeros_like(first)
+            kernel.column_sums_known(X, first, count, total, square)
+            first = first + total / np.maximum(count, 1)
+        self.shift = np.where(self.count == 0, first, self.shift)
 
     def scaling(self, scale: str) -> Scaling:
         """Coordinates by these moments: the population sd, 1 where it is 0; for `none` the user's units."""
-        d = len(self.mean)
+        d = len(self.count)
+        mean = self.mean
         if scale == "none":
-            return Scaling(np.zeros(d), np.ones(d), self.mean.copy(), np.inf)
-        deviation = np.sqrt(np.maximum(self.square, 0.0) / np.maximum(self.count, 1))
+            return Scaling(np.zeros(d), np.ones(d), mean, np.inf)
+        deviation = np.sqrt(self.square / np.maximum(self.count, 1))
         # Rounding leaves a constant column of a large value with a spread of a few last digits.
-        flat = deviation <= 1e-14 * np.abs(self.mean)
-        return Scaling(self.mean.copy(), np.where(flat | (deviation == 0), 1.0, deviation), np.zeros(d), CLIP)
+        flat = deviation <= 1e-14 * np.abs(mean)
+        return Scaling(mean, np.where(flat | (deviation == 0), 1.0, deviation), np.zeros(d), CLIP)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The sums, by the names they have in a model file; `restore` takes them."""
+        return {
+            "column_counts": self.count,
+            "column_shifts": self.shift,
+            "column_sums": self.total,
+            "column_squares": self.square_sum,
+        }
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a state."""
+        self.count, self.shift, self.total, self.square_sum = (state[name].copy() for name in self.state())
 
 
 class Drift:
@@ -120,6 +141,22 @@ class Drift:
         self._within += block.square
         self._all.add(X)
         self._blocks += 1
+
+    def add_in_units(self, X: np.ndarray, rows: int) -> None:
+        """Take in rows as blocks of `rows`."""
+        for k in range(0, len(X), rows):
+            self.add(X[k : k + rows])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What `restore` takes."""
+        mine = {f"drift_{name}": array for name, array in self._all.state().items()}
+        return mine | {"drift_within": self._within, "drift_blocks": np.array(self._blocks)}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a state."""
+        self._all.restore({name: state[f"drift_{name}"] for name in self._all.state()})
+        self._within = state["drift_within"].copy()
+        self._blocks = int(state["drift_blocks"])
 
     def excess(self) -> np.ndarray:
         """Per column, (d,): the share, less twice what random order gives."""
@@ -248,7 +285,12 @@ class Learner:
             steps.append(self._leaves)
         else:  # the last levels and the leaves on one thread
             last = steps.pop()
-            steps.append(lambda block: (last(block), self._leaves(block))[0])
+
+            def last_and_leaves(block: Block) -> None:
+                last(block)
+                self._leaves(block)
+
+            steps.append(last_and_leaves)
         self._stages = Stages(steps, self._new_block, self._threads)
 
     def begin_recount(
@@ -362,6 +404,47 @@ class Learner:
         self._previous.re_express(self.scaling, scaling)
         self.scaling = scaling
 
+    def state(self) -> dict[str, np.ndarray]:
+        """All that learning goes on from, between two blocks, by the names in a model file."""
+        if self._stages is not None:
+            self._stages.drain()
+        tree, windows = self.tree, (self._previous, self._current)
+        return {
+            "learning_directions": tree.directions,
+            "learning_pivots": tree.pivots,
+            "learned_counts": tree.learned,
+            "learned_offsets": tree.offsets,
+            "mean_squares": tree.mean_squares,
+            "variances": tree.variances,
+            "learning_center": self.scaling.center,
+            "learning_scale": self.scaling.scale,
+            "fill": self.scaling.fill,
+            "window_rows": np.array([self.rows_met, self._next_window], dtype=np.int64),
+            "window_counts": np.stack([w.counts for w in windows]),
+            "window_means": np.stack([w.means for w in windows]),
+            "window_squares": np.stack([w.sums_of_squares for w in windows]),
+            "window_histograms": np.stack([w.histograms for w in windows]),
+        }
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a state; after `begin_pass` or `begin_recount`, which say what is done with rows."""
+        tree = self.tree
+        for mine, name in (
+            (tree.directions, "learning_directions"),
+            (tree.pivots, "learning_pivots"),
+            (tree.learned, "learned_counts"),
+            (tree.offsets, "learned_offsets"),
+            (tree.mean_squares, "mean_squares"),
+            (tree.variances, "variances"),
+        ):
+            mine[:] = state[name]
+        self.rows_met, self._next_window = map(int, state["window_rows"])
+        for k, window in enumerate((self._previous, self._current)):
+            window.counts[:] = state["window_counts"][k]
+            window.means[:] = state["window_means"][k]
+            window.sums_of_squares[:] = state["window_squares"][k]
+            window.histograms[:] = state["window_histograms"][k]
+
     def finish(self) -> None:
         """Wait for the rows on their way and let the threads go."""
         if self._stages is not None:
@@ -400,6 +483,18 @@ class ShuffleBuffer:
             self._slots = np.concatenate([self._slots, again])
         kernel.swap_rows(self._buffer, self._slots[: len(X)], X)
         self._slots = self._slots[len(X) :]
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The rows that wait, the places to come, and the generator's state."""
+        generator = None if self._rng is None else self._rng.bit_generator.state
+        return {"buffer": self._buffer, "slots": self._slots}, {"generator": generator}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._buffer[:] = arrays["buffer"]
+        self._slots = arrays["slots"].copy()
+        if self._rng is not None:
+            self._rng.bit_generator.state = values["generator"]
 
     def rest(self, tail: np.ndarray, rows: int) -> Iterator[np.ndarray]:
         """What waits, and a last partial block that came in, in blocks of `rows` rows."""

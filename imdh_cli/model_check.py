@@ -48,8 +48,19 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "variances": ("<f8", ("m",)),
     "fill": ("<f8", ("d",)),
     "column_counts": ("<i8", ("d",)),
-    "column_means": ("<f8", ("d",)),
+    "column_shifts": ("<f8", ("d",)),
+    "column_sums": ("<f8", ("d",)),
     "column_squares": ("<f8", ("d",)),
+    # Of a model learned in one pass: the coordinates it was learned in, and the last two windows.
+    "learning_directions": ("<f8", ("m", "d")),
+    "learning_pivots": ("<f8", ("n", "d")),
+    "learning_center": ("<f8", ("d",)),
+    "learning_scale": ("<f8", ("d",)),
+    "window_rows": ("<i8", (2,)),
+    "window_counts": ("<i8", (2, "L")),
+    "window_means": ("<f8", (2, "L", "d")),
+    "window_squares": ("<f8", (2, "L", "d")),
+    "window_histograms": ("<i8", (2, "m", 128)),
 }
 
 # Squares of the largest, summed over all rows and features, are still finite numbers. The squares of
@@ -57,13 +68,14 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
 LARGEST = 1e140
 LARGEST_SQUARES = 1e300
 SMALLEST_SCALE = 1e-160
-SQUARES = ("sums_of_squares", "column_squares")
+SQUARES = ("sums_of_squares", "column_squares", "window_squares")
 NEVER_NEGATIVE = (
     "projection_sd",
     "sums_of_squares",
     "mean_squares",
     "variances",
     "column_squares",
+    "window_squares",
 )
 _UNIT = 1e-6  # how far a direction's length may be from 1
 _NEAR = 1e-6  # relative, for numbers that must follow from others
@@ -123,10 +135,16 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     for name in NEVER_NEGATIVE:
         if name in arrays and not (arrays[name] >= 0).all():
             _fault(f"{name} must not be negative")
-    for name in ("counts", "learned_counts", "column_counts"):
+    scale = arrays.get("learning_scale", arrays["scale"])
+    if not (scale >= SMALLEST_SCALE).all():
+        _fault(f"learning_scale must be positive, {SMALLEST_SCALE:g} or more")
+    whole = ("counts", "learned_counts", "column_counts", "window_rows", "window_counts", "window_histograms")
+    for name in whole:
         if name in arrays:
             _check_range(name, arrays[name], 0, MAX_COUNT)
-    _check_directions(arrays["directions"])
+    for name in ("directions", "learning_directions"):
+        if name in arrays:
+            _check_directions(name, arrays[name])
     _check_offsets(arrays)
     _check_moments(arrays)
     _check_histograms(arrays["histograms"], arrays["counts"])
@@ -168,12 +186,12 @@ def _check_range(name: str, array: np.ndarray, low: int, high: int) -> None:
         _fault(f"{name} must be between {low} and {high}")
 
 
-def _check_directions(directions: np.ndarray) -> None:
+def _check_directions(name: str, directions: np.ndarray) -> None:
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", directions, directions))
     wrong = np.flatnonzero(~(np.abs(lengths - 1) <= _UNIT))
     if len(wrong):
-        _fault(f"directions: node {wrong[0] + 1} has the length {lengths[wrong[0]]:.6g}, not 1")
+        _fault(f"{name}: node {wrong[0] + 1} has the length {lengths[wrong[0]]:.6g}, not 1")
 
 
 def _check_offsets(arrays: Mapping[str, np.ndarray]) -> None:
@@ -233,11 +251,6 @@ def _check_clusters(cluster_of_leaf: np.ndarray) -> None:
     steps = np.diff(cluster_of_leaf.astype(np.int64))
     if cluster_of_leaf[0] != 1 or not ((steps == 0) | (steps == 1)).all():
         _fault("cluster_of_leaf does not number clusters 1, 2, 3 ... from left to right")
-    starts = np.flatnonzero(np.diff(cluster_of_leaf, prepend=0))
-    sizes = np.diff(starts, append=len(cluster_of_leaf))
-    broken = (sizes & (sizes - 1) != 0) | (starts % sizes != 0)
-    if broken.any():
-        _fault(f"cluster_of_leaf: cluster {np.argmax(broken) + 1} is no node of the tree")
 
 
 def _fault(message: str, hint: str | None = None) -> NoReturn:

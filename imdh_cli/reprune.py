@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from imdh_cli import pruning
 from imdh_cli.model import Model
 from imdh_cli.params import PruneParams
@@ -44,3 +46,24 @@ def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
         "alternatives": list(chosen.alternatives),
         "largest": chosen.largest,
     }
+
+
+def fates(old: Model, new: Model) -> list[dict[str, Any]]:
+    """What became of each cluster of `old` in `new`, a later state of the same tree.
+
+    For each: its number, its tree node, the new numbers of what lies below that node, and `how`: kept
+    (the same node), merged (the new cluster covers more), or split.
+    """
+    label, stop = pruning.labels_of_nodes(new.cluster_of_leaf)
+    nodes = pruning.cluster_nodes(new.cluster_of_leaf, new.counts)
+    found = []
+    for number, node in enumerate(pruning.cluster_nodes(old.cluster_of_leaf, old.counts), start=1):
+        below = new.depth - pruning.level_of(int(node))
+        first = (int(node) << below) - len(new.cluster_of_leaf)
+        labels = np.unique(new.cluster_of_leaf[first : first + (1 << below)]).tolist()
+        if len(labels) > 1:
+            how = "split"
+        else:
+            how = "kept" if stop[node - 1] and nodes[label[node - 1] - 1] == node else "merged"
+        found.append({"cluster": number, "node": int(node), "became": labels, "how": how})
+    return found

@@ -385,7 +385,6 @@ def test_more_clusters_than_the_depth_gives_is_said_before_reading(tmp_path):
     assert "16" in one_line_error(ran.err)
 
 
-@pytest.mark.xfail(reason="the model's check refuses clusters beside empty leaves", strict=True)
 def test_five_rows_can_be_five_clusters(tmp_path):
     X = np.array([[0.0, 0], [50, 1], [0, 90], [10, 10], [99, 99]])
     model, _ = fit_rows(tmp_path, X, "-k", 5, "-c", "x1,x2")

@@ -41,6 +41,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
     pivots = rng.normal(size=(n, d))
     offsets = rng.normal(size=m)
     names = [f"x{j}" for j in range(d)]
+    sizes = {"n": n, "m": m, "d": d, "L": m + 1}
     return Model(
         feature_names=names,
         center=rng.normal(size=d),
@@ -81,9 +82,10 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
             "notes": [],
         },
         extras={
-            name: rng.integers(0, 9, {"n": n, "m": m, "d": d}[symbols[0]]).astype(dtype)
+            name: rng.integers(1, 9, [sizes.get(s, s) for s in symbols]).astype(dtype)
             for name, (dtype, symbols) in EXTRAS.items()
-        },
+        }
+        | {"learning_directions": np.eye(d)[np.arange(m) % d]},
     )  # fmt: skip
 
 
@@ -483,7 +485,6 @@ def changed(name, at, value):
         (changed("cluster_of_leaf", slice(None), 2), "cluster_of_leaf does not number"),
         (changed("cluster_of_leaf", 3, 3), "cluster_of_leaf does not number"),
         (changed("cluster_of_leaf", 7, 4), "cluster_of_leaf does not number"),
-        (changed("cluster_of_leaf", 3, 2), "cluster_of_leaf: cluster 1 is no node"),
         (changed("cluster_of_leaf", slice(None), 1), "metadata: choice.clusters is not 1"),
         (changed("feature_names", 1, "x0"), "feature_names holds a name twice"),
         (changed("feature_names", 1, "zz"), "metadata: features are not those"),

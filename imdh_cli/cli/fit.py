@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from imdh_cli.cli import options
+from imdh_cli.cli import going_on, options
 from imdh_cli.cli.help import ExamplesCommand
 from imdh_cli.cli.show import Voice, peak_memory_mb, plural, threads_asked
 from imdh_cli.params import MAX_DEPTH, PAPER_PRESET, FitParams
@@ -100,6 +101,18 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
     type=click.Choice(["scaled", "paper"]),
     help="scaled: steps free of units; paper: as published. Default: scaled.",
 )
+@click.option(
+    "--update",
+    metavar="MODEL",
+    help="Go on learning from MODEL with DATA; its features and learning parameters are kept.",
+)
+@click.option(
+    "--checkpoint",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Write the state to OUTPUT.checkpoint so often; it holds rows of the data.",
+)
+@click.option("--resume", is_flag=True, help="Go on from OUTPUT.checkpoint where an earlier run left one.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
 @click.option("-n", "--dry-run", is_flag=True, help="Print the plan and stop.")
 @options.reading_options
@@ -121,13 +134,26 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
     from imdh_cli.sources import open_source
 
     started = time.perf_counter()
-    params = fit_params(o)
+    old = None
+    if o["update"] is not None:
+        from imdh_cli.model import load
+
+        old = load(o["update"])
+        params = going_on.params_of_update(o, old)
+    else:
+        params = fit_params(o)
     _check_clusters(params)
     if o["output"] != "-" and not o["dry_run"]:
-        check_target(o["output"], force=o["force"], inputs=locations)
+        # A run that was killed between writing its model and removing its checkpoint is gone on from, too.
+        force = o["force"] or (o["resume"] and os.path.exists(going_on.checkpoint_path(o)))
+        check_target(o["output"], force=force, inputs=locations)
     threads = threads_asked(o["threads"], voice)
     with closing(open_source(locations, options.source_params(o, threads))) as source:
-        selection = choose(source, options.feature_params(o))
+        if old is None:
+            selection = choose(source, options.feature_params(o))
+        else:
+            selection = going_on.selection_of_update(o, old, source)
+        checkpoint = None if o["dry_run"] else going_on.open_checkpoint(o, params, selection, locations)
         tell_selection(voice, source, selection)
         if o["dry_run"]:
             from imdh_cli.cli.plan import show_plan
@@ -137,18 +163,28 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
         tell_compiling(voice)
         from imdh_cli import pipeline
 
+        if checkpoint is not None:
+            going_on.end_with_checkpoint(checkpoint)
+            if checkpoint.found is not None:
+                voice.say(f"going on from {checkpoint.path}")
+            elif o["resume"]:
+                voice.note(f"there is no {checkpoint.path} to go on from: starting from the beginning")
         result = pipeline.fit(
             source,
             selection,
             params,
             threads=threads,
-            preset=o["preset"],
+            preset=o["preset"] if old is None else old.metadata["preset"],
             on_progress=voice.on_progress(),
+            checkpoint=checkpoint,
+            update=old,
         )
         for text in source.notes:
             voice.note(text)
     voice.close()
-    write_model(result.model, o["output"], force=o["force"])
+    write_model(result.model, o["output"], force=o["force"] or (o["resume"] and checkpoint is not None))
+    if checkpoint is not None:
+        checkpoint.remove()
     seconds = time.perf_counter() - started
     tell_rows(voice, result.tally)
     for name in result.drifting[:3]:
@@ -157,12 +193,20 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
             "shuffle the input, or let imdh read the file itself (not a stream)",
             warning=True,
         )
+    summary = _as_dict(result, seconds, o)
+    if old is not None:
+        from imdh_cli.reprune import fates
+
+        summary["old_clusters"] = fates(old, result.model)
     if o["as_json"]:
         import json
 
-        click.echo(json.dumps(_as_dict(result, seconds, o), ensure_ascii=False, indent=2, allow_nan=False))
-    else:
-        _tell_summary(voice, result, seconds, o)
+        click.echo(json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False))
+        return
+    _tell_summary(voice, result, seconds, o)
+    if old is not None:
+        for line in going_on.fate_lines(old, result.model):
+            voice.say(line)
 
 
 def fit_params(o: dict[str, Any]) -> FitParams:

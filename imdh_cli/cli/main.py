@@ -13,7 +13,7 @@ import click
 
 from imdh_cli import __version__
 from imdh_cli.cli.help import ExamplesGroup
-from imdh_cli.errors import ExitStatus, ImdhError
+from imdh_cli.errors import ExitStatus, ImdhError, Stopped
 
 COMMANDS = {
     "fit": "Learn clusters in one pass over the data; write the model.",
@@ -64,6 +64,9 @@ def main() -> NoReturn:
     except click.ClickException as error:
         _tell(error.format_message(), None)
         _leave(ExitStatus.USAGE)
+    except Stopped as stopped:
+        _tell(stopped.message, stopped.hint, kind="imdh")
+        _leave(ExitStatus.INTERRUPTED)
     except (KeyboardInterrupt, click.Abort):
         if sys.stderr is not None and sys.stderr.isatty():
             sys.stderr.write("\n")  # after the terminal's ^C
