@@ -1,0 +1,376 @@
+"""How the program ends: one status for each kind of end, whole outputs or none, no tracebacks."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from imdh_cli.errors import ExitStatus
+from tests.cli import (
+    PROGRAM,
+    ROOT,
+    blobs,
+    descend,
+    imdh,
+    one_line_error,
+    program,
+    shell,
+    start,
+    write,
+)
+
+ROWS = 40_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """t.csv, m.npz learned from it, and long.csv: its rows over and over, more than a pipe holds."""
+    path = tmp_path_factory.mktemp("status")
+    X, _ = blobs(ROWS)
+    write(path / "t.csv", X.round(6))
+    imdh("fit", path / "t.csv", "-o", path / "m.npz")
+    header, *rows = (path / "t.csv").read_text().splitlines(keepends=True)
+    (path / "long.csv").write_text("".join([header, *rows * 4]))
+    return path
+
+
+# --- one test for each status ---------------------------------------------------------------------
+
+
+def test_0_done(folder):
+    assert imdh("report", folder / "m.npz", status=0).status == ExitStatus.DONE
+
+
+def test_1_a_bug_is_one_line_and_a_traceback_only_with_debug(folder, monkeypatch):
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("imdh_cli.reprune.reprune", broken)
+    ran = imdh("prune", folder / "m.npz", "-k", 2, status=1)
+    assert one_line_error(ran.err) == "a bug in imdh: RuntimeError: two lines"
+    assert "--debug" in ran.err
+    assert "Traceback" in imdh("prune", folder / "m.npz", "-k", 2, "--debug", status=1).err
+
+
+def test_1_no_memory_is_said_in_words(folder, monkeypatch):
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("imdh_cli.reprune.reprune", broken)
+    assert one_line_error(imdh("prune", folder / "m.npz", "-k", 2, status=1).err) == "out of memory"
+
+
+def test_1_an_output_that_cannot_be_written(folder, tmp_path):
+    ran = imdh("fit", folder / "t.csv", "-o", tmp_path / "no" / "m.npz", status=1)
+    assert "no such folder" in one_line_error(ran.err)
+
+
+USAGE = [
+    ["fit", "t.csv", "--no-such-option"],
+    ["fit", "t.csv", "--depth", "15"],
+    ["fit", "t.csv", "-k", "some"],
+    ["fit", "t.csv", "--passes", "0"],
+    ["fit", "t.csv", "--seed", "-1"],
+    ["fit", "t.csv", "--bandwidth", "0"],
+    ["fit", "t.csv", "--threads", "0"],
+    ["fit", "t.csv", "--batch-rows", "0"],
+    ["fit", "t.csv", "--buffer-rows", "0"],
+    ["fit", "t.csv", "--alpha", "x"],
+    ["fit", "t.csv", "--delimiter", "ab"],
+    ["fit", "t.csv", "--encoding", "klingon"],
+    ["fit", "t.csv", "--decimal", ";"],
+    ["fit", "t.csv", "-o", "t.csv"],
+    ["fit", "t.csv", "-o", "t.csv", "--force"],
+    ["fit", "t.csv", "-o", "m.npz"],
+    ["fit", "t.csv", "-o", "."],
+    ["fit", "t.csv", "-o", ""],
+    ["fit", "-", "-", "-o", "n.npz"],
+    ["prune", "m.npz", "-k", "0"],
+    ["prune", "m.npz", "-k", "257"],
+    ["prune"],
+    ["assign", "m.npz", "t.csv", "-o", "labels.xlsx"],
+    ["assign", "m.npz", "t.csv", "-o", "m.npz", "-f"],
+    ["assign", "m.npz", "t.csv", "--with", "x"],
+    ["report", "m.npz", "--node", "0"],
+    ["report", "m.npz", "--tree", "--colour"],
+    ["cluster"],
+    ["--colour"],
+]
+
+
+@pytest.mark.parametrize("words", USAGE, ids=" ".join)
+def test_2_usage(folder, monkeypatch, words):
+    monkeypatch.chdir(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    ran = imdh(*words, status=2)
+    one_line_error(ran.err)
+    assert ran.out == b""
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("command", ["fit", "prune", "assign", "report"])
+def test_2_an_unknown_option_names_the_help_page(command):
+    ran = imdh(command, "--no-such-option", status=2)
+    assert "--no-such-option" in one_line_error(ran.err)
+    assert f"hint: see imdh {command} --help" in ran.err
+
+
+def test_2_a_mistyped_command_is_guessed():
+    assert "Did you mean 'assign'" in one_line_error(imdh("asign", status=2).err)
+
+
+def test_3_data(folder, tmp_path):
+    ran = imdh("fit", tmp_path / "none.csv", "-o", tmp_path / "m.npz", status=3)
+    assert "no such file" in one_line_error(ran.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_4_model(folder):
+    for words in (["prune"], ["assign"], ["report"]):
+        truth = ["--truth", "x1"] if words == ["report"] else []
+        ran = imdh(*words, folder / "t.csv", folder / "t.csv", *truth, status=4)
+        assert "not a model" in one_line_error(ran.err)
+
+
+def test_130_interrupted(folder, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("imdh_cli.reprune.reprune", interrupted)
+    ran = imdh("prune", folder / "m.npz", "-k", 2, status=130)
+    assert ran.err == "imdh: interrupted; no file was written\n"
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+HELP = [[], ["--help"], ["-h"], *([name, "-h"] for name in ("fit", "prune", "assign", "report"))]
+
+
+@pytest.mark.parametrize("words", HELP)
+def test_help_starts_with_examples(words):
+    text = imdh(*words).text
+    assert text.startswith("Usage: imdh")
+    assert text.index("Examples:") < text.index("Options:")
+
+
+def test_the_version():
+    from imdh_cli import __version__
+
+    assert imdh("--version").text == imdh("-V").text == f"imdh {__version__}\n"
+
+
+def test_the_shell_can_complete_commands_and_options():
+    asked = {"COMP_WORDS": "imdh as", "COMP_CWORD": "1", "_IMDH_COMPLETE": "bash_complete"}
+    assert program(env=asked).text.split() == ["plain,assign"]
+
+
+def test_no_data_and_a_terminal_gives_the_help():
+    keyboard, terminal = pty.openpty()
+    try:
+        done = subprocess.run(
+            [*PROGRAM, "fit"], stdin=terminal, capture_output=True, cwd=ROOT, timeout=60, check=False
+        )
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"Usage: imdh fit")
+
+
+# --- pipes and full disks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("imdh assign m.npz - --keep-all < long.csv | head -3", 3),
+        ("imdh prune m.npz --table -q | head -1", 1),
+        ("imdh report m.npz --json | head -2", 2),
+        ("imdh assign m.npz - < t.csv | true", 0),
+        ("imdh fit --help | true", 0),
+    ],
+)
+def test_a_closed_pipe_is_quiet(folder, line, shown):
+    ran = shell(line, folder)
+    assert (ran.status, ran.err, len(ran.text.splitlines())) == (0, "", shown)
+
+
+def test_labels_of_a_stream_come_row_by_row(folder):
+    X = np.loadtxt(folder / "t.csv", delimiter=",", skiprows=1, max_rows=2)
+    said = imdh("assign", folder / "m.npz", "-", stdin=(folder / "t.csv").read_bytes()).text.split()
+    assert said[:3] == ["cluster", *map(str, descend(folder / "m.npz", X).label)]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "imdh assign m.npz t.csv -o /dev/full",
+        "imdh assign m.npz t.csv > /dev/full",
+        "imdh report m.npz > /dev/full",
+    ],
+)
+def test_a_full_device_is_an_error(folder, line):
+    ran = shell(line, folder)
+    assert ran.status == 1
+    assert "no space left on device" in one_line_error(ran.err).lower()
+
+
+def test_a_full_disk_leaves_the_old_output(folder, tmp_path):
+    (tmp_path / "old.csv").write_text("old")
+    (tmp_path / "old.npz").write_bytes((folder / "m.npz").read_bytes())
+    ran = shell(f"ulimit -f 8; imdh assign {folder}/m.npz {folder}/t.csv --keep-all -f -o old.csv", tmp_path)
+    assert ran.status == 1
+    assert "cannot write" in one_line_error(ran.err)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.csv", "old.npz"]
+    assert (tmp_path / "old.csv").read_text() == "old"
+
+
+def test_the_same_output_twice_is_refused_without_force(folder, tmp_path):
+    out = tmp_path / "l.csv"
+    imdh("assign", folder / "m.npz", folder / "t.csv", "-o", out)
+    before = out.stat()
+    imdh("assign", folder / "m.npz", folder / "t.csv", "-o", out, status=2)
+    assert out.stat() == before
+    imdh("assign", folder / "m.npz", folder / "t.csv", "-o", out, "--force")
+    assert out.stat().st_ino != before.st_ino
+
+
+def test_an_input_is_never_an_output_under_any_name(folder, tmp_path):
+    data = tmp_path / "t.csv"
+    data.write_bytes((folder / "t.csv").read_bytes())
+    (tmp_path / "link.csv").symlink_to(data)
+    os.link(data, tmp_path / "hard.csv")
+    for out in ("link.csv", "hard.csv", "t.csv"):
+        ran = imdh("assign", folder / "m.npz", data, "-f", "-o", tmp_path / out, status=2)
+        assert "is also an input" in one_line_error(ran.err)
+    ran = shell(f"imdh assign {folder}/m.npz t.csv >> t.csv", tmp_path)
+    assert ran.status == 2
+    assert data.read_bytes() == (folder / "t.csv").read_bytes()
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+class Fed:
+    """A program that reads a stream without an end, and is in the middle of it."""
+
+    def __init__(self, *words: object, cwd: Path) -> None:
+        self.process = start(
+            *words,  # type: ignore[arg-type]
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        self._text = (cwd / "t.csv").read_bytes()
+        self._ending = threading.Event()
+        self._read = threading.Event()
+        self._feeder = threading.Thread(target=self._feed)
+        self._feeder.start()
+        assert self._read.wait(60), "it does not read"
+
+    def _feed(self) -> None:
+        assert self.process.stdin is not None
+        body = self._text[self._text.index(b"\n") + 1 :]
+        try:
+            self.process.stdin.write(self._text)
+            self._read.set()  # more than a pipe holds has been taken
+            while not self._ending.is_set():
+                self.process.stdin.write(body)
+        except (BrokenPipeError, ValueError):
+            self._read.set()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for it; its status and what it said."""
+        assert self.process.stderr is not None
+        try:
+            self.process.wait(60)
+        finally:
+            self.process.kill()
+            self._ending.set()
+            self._feeder.join()
+        said = self.process.stderr.read().decode()
+        for stream in (self.process.stdin, self.process.stderr):
+            try:
+                stream.close()  # type: ignore[union-attr]
+            except BrokenPipeError:
+                pass
+        return self.process.returncode, said
+
+
+@pytest.mark.parametrize(("command", "number"), [("assign", signal.SIGTERM), ("fit", signal.SIGINT)])
+def test_a_signal_leaves_the_old_output_and_no_trace(folder, tmp_path, command, number):
+    (tmp_path / "t.csv").symlink_to(folder / "t.csv")
+    (tmp_path / "m.npz").symlink_to(folder / "m.npz")
+    words = {
+        "assign": ["assign", "m.npz", "-", "-f", "-o", "out.parquet"],
+        "fit": ["fit", "-", "-f", "-o", "out.npz", "--buffer-rows", 1000],
+    }[command]
+    out = tmp_path / words[4]
+    out.write_text("old")
+    fed = Fed(*words, cwd=tmp_path)
+    fed.process.send_signal(number)
+    status, said = fed.end()
+    assert (status, said) == (130, "imdh: interrupted; no file was written\n")
+    assert out.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_signal_while_waiting_for_a_silent_stream(folder):
+    process = start("assign", "m.npz", "-", cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE)  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdin.write((folder / "t.csv").read_bytes()[:2000])
+    process.stdin.flush()
+    time.sleep(1.5)
+    process.send_signal(signal.SIGTERM)
+    try:
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        said = process.stderr.read()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+    assert said == b"imdh: interrupted; no file was written\n"
+
+
+def test_a_second_signal_would_end_it_at_once(folder, monkeypatch):
+    then: list[object] = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        finally:
+            then.extend([signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)])
+
+    monkeypatch.setattr("imdh_cli.reprune.reprune", interrupted)
+    imdh("prune", folder / "m.npz", "-k", 2, status=130)
+    assert then == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+def test_ctrl_c_stays_ignored_where_the_shell_has_it_ignored(folder, monkeypatch):
+    """As for `imdh ... &` in a script."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError(str(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))
+
+    monkeypatch.setattr("imdh_cli.reprune.reprune", broken)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert "RuntimeError: True" in imdh("prune", folder / "m.npz", "-k", 2, status=1).err
+    finally:
+        signal.signal(signal.SIGINT, before)
