@@ -265,7 +265,7 @@ def _loadings(axes: Any, summary: Summary, split: Split) -> None:
     axes.barh(y, values, height=0.6, color=[RIGHT if value > 0 else LEFT for value in values])
     axes.axvline(0.0, color=MUTED, lw=0.8)
     axes.set_yticks(y, [_name(summary.features[j].name) for j in order])
-    axes.set_ylim(max(len(order), 4) - 0.5, -0.5)
+    axes.set_ylim(max(len(order), 6) - 0.5, -0.5)
     reach = 1.08 * float(np.abs(values).max())
     axes.set_xlim(-reach, reach)
     axes.tick_params(axis="y", length=0)
