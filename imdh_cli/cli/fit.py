@@ -320,7 +320,9 @@ def _tell_summary(voice: Voice, result: Fit, seconds: float, o: dict[str, Any]) 
     voice.say(choice_in_words(result.pruning, model.params.prune.clusters))
     sizes = ", ".join(f"{n:,}" for n in cluster_sizes(model)[:12])
     more = "" if model.n_clusters <= 12 else " ..."
-    voice.say(f"rows in each: {sizes}{more}; {plural(result.pruning.largest, 'leaf', 'leaves')} in use")
+    counted = int(model.counts[0])
+    of = "" if counted == t.used else f" of the last {counted:,}"
+    voice.say(f"rows in each{of}: {sizes}{more}; {plural(result.pruning.largest, 'leaf', 'leaves')} in use")
     speed = t.rows * (result.passes + result.recounted) / seconds
     voice.say(
         f"{seconds:.1f} s, {speed / 1e6:.2f} million rows/s, {peak_memory_mb():.0f} MB at most; "
