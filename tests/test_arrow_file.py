@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources import open_source
+from imdh_cli.sources import arrow_file, open_source
 from tests.tables import arrow, arrow_stream, features_of, kept_of, opened, table
 
 
@@ -44,6 +46,50 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path, compression: str | 
     assert features_of(chunks) == table(2500).select(["y", "x"])
     assert kept_of(chunks) == table(2500).select(["word", "id", "x"])
     assert max(c.features.num_rows for c in chunks) <= 300
+
+
+@pytest.mark.parametrize("window", [1, 100, 10_000])
+def test_a_batch_is_read_in_windows_in_row_order(
+    tmp_path: Path, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_file, "WINDOW", window)
+    for compression in (None, "zstd"):
+        path = arrow(tmp_path / "t.arrow", table(250), 120, compression)
+        source = opened(path, batch_rows=50)
+        chunks = list(source.chunks(["x"], ["word", "id"]))
+        assert features_of(chunks) == table(250).select(["x"])
+        assert kept_of(chunks) == table(250).select(["word", "id"])
+        assert [c.origin[1] for c in chunks if c.origin][-1] == 250 - chunks[-1].features.num_rows
+
+
+MEMORY = """
+import resource, sys
+import pyarrow.compute as pc
+from imdh_cli.params import SourceParams
+from imdh_cli.sources import open_source
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+source = open_source([sys.argv[1]], SourceParams(batch_rows=16384))
+next(iter(source.chunks(["c0"])))
+before = peak()
+rows = 0
+for chunk in source.chunks(source.schema.names):
+    rows += chunk.features.num_rows
+    for column in chunk.features:  # mapped pages count when they are looked at
+        pc.sum(column)
+print(rows, peak() - before)
+"""
+
+
+def test_memory_stays_flat_in_one_huge_batch(tmp_path: Path) -> None:
+    """256 MB in one record batch; the process holds one window of it, 64 MB, and a chunk."""
+    column = np.random.default_rng(0).random(4_000_000)
+    content = pa.table({f"c{i}": column for i in range(8)})
+    path = arrow(tmp_path / "t.arrow", content, 4_000_000)
+    done = subprocess.run([sys.executable, "-c", MEMORY, path], capture_output=True, text=True, check=True)
+    rows, grown = done.stdout.split()
+    assert int(rows) == 4_000_000
+    assert 30 < float(grown) < 110  # MB
 
 
 def test_feather_version_2_is_an_arrow_file(tmp_path: Path) -> None:

@@ -1,12 +1,20 @@
 """Arrow IPC files (`.arrow`, Feather version 2) and streams -> record batches of the asked columns.
 
-A file is memory-mapped: uncompressed columns are used where they lie. A stream is read from front to
-back; a file that comes through a pipe is read as the stream that it holds inside.
+A file is memory-mapped, so that a single huge record batch is used where it lies. Mapped pages count as
+memory of the process until they are unmapped, so the file is mapped anew after every WINDOW bytes: of a
+file of 480 MB in one batch, 250 MB of them asked for, the process then holds 64 MB and not all.
+
+A stream is read from front to back; a file that comes through a pipe is read as the stream that it holds
+inside.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from struct import error as StructError
+from struct import unpack_from
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -19,6 +27,7 @@ from imdh_cli.sources.peek import peeked
 from imdh_cli.sources.stored import Stored
 
 MAGIC = b"ARROW1"
+WINDOW = 64 << 20  # bytes that are mapped and looked at before they are let go
 
 
 class ArrowPart:
@@ -39,14 +48,16 @@ class ArrowPart:
         self.size = file.size
         self.notes: list[str] = []
         self.bytes_read = 0
+        self._path = file.path
         self._random = cast(Callable[[], pa.NativeFile], file.random)
         self._broken = file.broken
         self._params = params
         try:
-            with self._random() as opened:
+            with self._open() as opened:
                 reader = pa.ipc.open_file(opened)
                 schema = reader.schema
                 self._batches: int = reader.num_record_batches
+                self._lies_open = file.path is not None and not _is_packed(opened)
                 self.rows: int | None = _count_rows(reader)
                 check_unique(schema.names, self.name)
         except BROKEN as error:
@@ -64,7 +75,7 @@ class ArrowPart:
         """One piece for each record batch that has rows."""
         check_columns(features, self.schema.names, self.name)
         return [
-            Piece(rows, rows, lambda i=i, at=at: self._read(features, (), [i], at))  # type: ignore[misc]
+            Piece(rows, 8 * rows * len(features), partial(self._read, features, (), [i], at))
             for i, (at, rows) in enumerate(self._places())
             if rows
         ]
@@ -92,22 +103,46 @@ class ArrowPart:
         row: int = 0,
     ) -> Iterator[Chunk]:
         take = _Take(self.schema, features, keep)
+        # Where a column need not be unpacked it costs nothing to have it, and pyarrow makes room for
+        # all of a batch when it is to take some columns of it.
+        options = pa.ipc.IpcReadOptions() if self._lies_open else take.options
         try:
-            with self._random() as opened:
-                reader = pa.ipc.open_file(opened, options=take.options)
-                for i in batches:
-                    batch = _checked(reader.get_batch(i))
-                    yield from take(batch, self._params.batch_rows, self.name, row)
-                    row += batch.num_rows
-                    self.bytes_read += (self.size or 0) * batch.num_rows // max(self.rows or 0, 1)
+            for batch in self._windows(batches, options):
+                _check(batch, sorted(set().union(*take.places(batch))))
+                yield from take(batch, self._params.batch_rows, self.name, row)
+                row += batch.num_rows
+                self.bytes_read += (self.size or 0) * batch.num_rows // max(self.rows or 0, 1)
         except BROKEN as error:
             raise self._broken("Arrow", error) from error
+
+    def _windows(self, batches: Sequence[int], options: pa.ipc.IpcReadOptions) -> Iterator[pa.RecordBatch]:
+        """The record batches, in slices that do not share a mapping for long."""
+        reader, mapped = None, 0
+        for i in batches:
+            start, rest = 0, 1
+            while rest > 0:
+                if reader is None or mapped >= WINDOW:
+                    reader, mapped = pa.ipc.open_file(self._open(), options=options), 0
+                batch = reader.get_batch(i)
+                wide = max(1, batch.nbytes // max(1, batch.num_rows))
+                rows = max(1, WINDOW // wide) if self._lies_open else batch.num_rows
+                part = batch.slice(start, rows)
+                start, rest = start + rows, batch.num_rows - start - rows
+                mapped += wide * part.num_rows
+                del batch
+                yield part
+                del part
+
+    def _open(self) -> pa.NativeFile:
+        if self._path is not None:
+            return pa.memory_map(os.fsencode(self._path))
+        return self._random()
 
     def _places(self) -> list[tuple[int, int]]:
         """First row and number of rows of each record batch; one column is looked at."""
         places, at = [], 0
         try:
-            with self._random() as opened:
+            with self._open() as opened:
                 one = pa.ipc.IpcReadOptions(included_fields=[0])
                 reader = pa.ipc.open_file(opened, options=one)
                 for i in range(self._batches):
@@ -208,7 +243,8 @@ class ArrowStreamPart:
     ) -> Iterator[pa.RecordBatch]:
         try:
             for batch in stream:
-                yield _checked(batch)
+                _check(batch, range(batch.num_columns))
+                yield batch
             tail = b""
             while inside and (block := file.read(1 << 16)):
                 tail = (tail + block)[-len(MAGIC) :]
@@ -220,16 +256,42 @@ class ArrowStreamPart:
             file.close()
 
 
-def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, validated: the buffers of a damaged file may point anywhere.
+def _check(batch: pa.RecordBatch, columns: Sequence[int]) -> None:
+    """Raise ArrowInvalid for damage: the buffers of a damaged file may point anywhere.
 
     Offsets and dictionary indices are checked one by one, which takes as long as reading them once.
     """
-    batch.validate()
-    for column in batch.columns:
-        if not pa.types.is_primitive(column.type):
-            column.validate(full=True)
-    return batch
+    for i in columns:
+        column = batch.column(i)
+        column.validate(full=not pa.types.is_primitive(column.type))
+
+
+def _is_packed(file: pa.NativeFile) -> bool:
+    """Whether the record batches are compressed; also when that cannot be told.
+
+    pyarrow does not say. The first record batch's message is a FlatBuffer: a table points back to its
+    list of fields, and the header's fourth field is there when there is compression.
+    """
+    try:
+        file.seek(8)
+        for message in pa.ipc.MessageReader.open_stream(file):
+            if message.type == "record batch":
+                data = memoryview(message.metadata)
+                (root,) = unpack_from("<I", data, 0)
+                header = root + _field(data, root, 2)
+                header += unpack_from("<I", data, header)[0]
+                return _field(data, header, 3) != 0
+    except (*BROKEN, StructError):
+        pass
+    return True
+
+
+def _field(data: memoryview, table: int, number: int) -> int:
+    """Where a FlatBuffer table has a field, from the table on; 0: it has not."""
+    fields = table - unpack_from("<i", data, table)[0]
+    (size,) = unpack_from("<H", data, fields)
+    at = 4 + 2 * number
+    return int(unpack_from("<H", data, fields + at)[0]) if at < size else 0
 
 
 class _Take:
@@ -242,11 +304,15 @@ class _Take:
         self.options = pa.ipc.IpcReadOptions(included_fields=fields or [0], use_threads=False)
         self._places: tuple[list[int], list[int]] | None = None
 
-    def __call__(self, batch: pa.RecordBatch, rows: int, name: str, row: int) -> Iterator[Chunk]:
+    def places(self, batch: pa.RecordBatch) -> tuple[list[int], list[int]]:
+        """Of the features and of what is passed through, found once."""
         if self._places is None:
             find = batch.schema.get_field_index
             self._places = [find(n) for n in self._features], [find(n) for n in self._keep]
-        left, right = self._places
+        return self._places
+
+    def __call__(self, batch: pa.RecordBatch, rows: int, name: str, row: int) -> Iterator[Chunk]:
+        left, right = self.places(batch)
         features, kept = batch.select(left), batch.select(right) if right else None
         for start in range(0, batch.num_rows, rows):
             yield Chunk(

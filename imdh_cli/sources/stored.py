@@ -81,7 +81,7 @@ def _file(file: Location, path: str) -> Stored:
         head,
         os.path.getsize(path),
         lambda: open(path, "rb"),
-        lambda: pa.memory_map(os.fsencode(path)),  # a name need not be UTF-8
+        lambda: pa.OSFile(os.fsencode(path)),  # a name need not be UTF-8
         path=path,
         keys=file.keys,
     )
@@ -120,7 +120,7 @@ def spooled(file: Stored) -> tuple[Stored, str]:
     )
 
     def opened() -> pa.NativeFile:
-        return pa.memory_map(f"/dev/fd/{copy.fd}")
+        return pa.OSFile(f"/dev/fd/{copy.fd}")
 
     return replace(file, size=size, random=opened, rereadable=True, remote=False), note
 
