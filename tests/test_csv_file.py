@@ -113,6 +113,7 @@ def test_numbers_are_those_that_pandas_wrote_and_duckdb_reads(tmp_path: Path) ->
         ("00501", 501.0),
         ("  ", None),
         (" NA ", None),
+        ("nan", None),
     ],
 )
 @pytest.mark.parametrize("company", ["1", "n/a"])
@@ -150,6 +151,15 @@ def test_another_spelling_is_named_with_the_option_that_makes_it_missing(cell: s
 def test_spellings_that_are_named_add_to_the_usual_ones() -> None:
     part = stream(b"x\n?\nNA\n3\n", null_values=("?",))
     assert numbers(part)["x"] == [None, None, 3.0]
+
+
+@pytest.mark.parametrize("company", ["1", "word"])
+def test_a_number_that_means_missing_does_so_however_it_is_written(company: str) -> None:
+    cells = ["-999", " -999", "-999.0", "-9.99e2", "999"]
+    part = stream(
+        written([["x"], *([c] for c in cells), [company]]), null_values=("-999",), on_bad_row="skip"
+    )
+    assert numbers(part)["x"][:5] == [None, None, None, None, 999.0]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -685,3 +695,16 @@ def test_memory_stays_flat(threads: int, tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert most < 40 << 20
+
+
+def test_a_mark_at_the_start_of_a_block_is_a_letter_of_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_file, "BLOCK", 8)
+    cells = [["a", "1"], ["\ufeffb", "2"], ["\ufeff", "3"], ["\ufeff\ufeffc", "4"]]
+    assert texts(stream(written([["s", "x"], *cells]))) == cells
+
+
+def test_a_fault_before_a_byte_that_does_not_decode_is_reported_first() -> None:
+    part = stream(b"x,s\n1,a\n2\n3,\xff\n")
+    assert error(part, ["x"]).message == "t.csv, line 3 (row 2): 1 cell where there should be 2"
+    part = stream(b"x,s\n1,a\n2\n3,\xff\n", max_rows=1)
+    assert numbers(part, ["x"]) == {"x": [1.0]}

@@ -6,6 +6,7 @@ read again, as text, to find the first cell at fault; nothing is done row by row
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from imdh_cli.sources.numbers import to_numbers
+from imdh_cli.sources.numbers import null_numbers, to_numbers
 from imdh_cli.sources.records import Block, Scanner, line_count
 from imdh_cli.sources.text import Encoding, check_utf8, to_utf8
 
@@ -99,6 +101,7 @@ class BlockParser:
         self.keep = list(keep)
         self.scanner = Scanner(layout.delimiter)
         self._nulls = pa.array(layout.nulls, pa.string())
+        self._null_numbers = null_numbers(layout.nulls, layout.decimal)
         self._read_options = pacsv.ReadOptions(
             use_threads=False, block_size=_ONE_BLOCK, column_names=list(layout.names)
         )
@@ -123,7 +126,9 @@ class BlockParser:
             if not single_byte:
                 check_utf8(data)
         except UnicodeDecodeError as error:
-            return self._undecodable(block, error)
+            fault = self._undecodable(block, error)
+            before = self(block._replace(data=block.data.slice(0, fault.offset)))
+            return before if isinstance(before, Fault) else fault
         ragged: list[tuple[int, int]] = []
         wrong: dict[str, Wrong] = {}
         columns: dict[str, pa.Array] = {}
@@ -133,6 +138,10 @@ class BlockParser:
             ragged.clear()
             columns, n = self._read(data, block.quoted, self._others, ragged)
             columns |= self._slowly(data, block.quoted, wrong)
+        if len(self._null_numbers):
+            for name in self._numeric:
+                missing = pc.is_in(columns[name], value_set=self._null_numbers)
+                columns[name] = pc.if_else(missing, None, columns[name])
         if not self.layout.skip and (ragged or wrong):
             return self._first_fault(block, ragged, wrong)
         kept = None
@@ -166,8 +175,10 @@ class BlockParser:
             ragged.append((row.number - 1, row.actual_columns))
             return "skip"
 
+        if not data.size:
+            return {n: pa.array([], t) for n, t in convert.column_types.items()}, 0
         table = pacsv.read_csv(
-            pa.BufferReader(data),
+            pa.BufferReader(unmarked(data)),
             read_options=self._read_options,
             parse_options=pacsv.ParseOptions(
                 delimiter=self.layout.delimiter.decode(),
@@ -229,6 +240,13 @@ class Wrong(NamedTuple):
 
     mask: np.ndarray
     text: pa.Array
+
+
+def unmarked(data: pa.Buffer) -> pa.Buffer:
+    """The same text for Arrow, which takes a byte order mark off whatever it is given to parse."""
+    if bytes(memoryview(data)[:3]) != codecs.BOM_UTF8:
+        return data
+    return pa.py_buffer(codecs.BOM_UTF8 + data.to_pybytes())
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

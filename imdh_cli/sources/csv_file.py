@@ -349,12 +349,12 @@ class CsvPart:
         parsed = ordered_map(parser, blocks(read, self._scanner, size), threads)
         try:
             for block, found in parsed:
-                if isinstance(found, Fault):
+                while isinstance(found, Fault):
                     if found.row < left:
                         raise self._fault(found, *place())
                     # Nobody asked for the row at fault, only for rows before it.
-                    found = parser(block._replace(data=block.data.slice(0, found.offset)))
-                    assert isinstance(found, Rows)
+                    block = block._replace(data=block.data.slice(0, found.offset))
+                    found = parser(block)
                 self._account(block, found, offset, rows)
                 yield from self._sliced(found, rows if offset is None else None, left)
                 n = found.features.num_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,20 +45,28 @@ def to_numbers(
         The cells that are neither number nor missing; None when there are none.
     """
     text = pc.utf8_trim_whitespace(cells)
-    blank = pc.or_(pc.is_in(text, value_set=nulls), pc.equal(text, ""))
-    text = pc.if_else(blank, None, text)
+    text = pc.if_else(pc.equal(text, ""), None, text)
     if decimal != ".":
         # "1.5" is no number where the comma is the decimal point: the point becomes something else.
-        text = pc.replace_substring(pc.replace_substring(text, ".", "!"), decimal, ".")
+        plain = pc.replace_substring(pc.replace_substring(text, ".", "!"), decimal, ".")
+    else:
+        plain = text
     try:
-        return pc.cast(text, pa.float64()), None
+        return pc.cast(plain, pa.float64()), None
     except pa.ArrowInvalid:
         pass
-    is_number = pc.fill_null(pc.match_substring_regex(text, _NUMBER), True)
-    wrong = ~is_number.to_numpy(zero_copy_only=False)
-    text = pc.if_else(is_number, text, None)
-    numbers = pc.cast(pc.utf8_ltrim(text, "+"), pa.float64())
+    # Numbers first, spellings of a missing value among the rest, as in Arrow's parser of CSV.
+    is_number = pc.fill_null(pc.match_substring_regex(plain, _NUMBER), True)
+    numbers = pc.cast(pc.utf8_ltrim(pc.if_else(is_number, plain, None), "+"), pa.float64())
+    wrong = ~pc.or_(is_number, pc.is_in(text, value_set=nulls)).to_numpy(zero_copy_only=False)
     return numbers, wrong if wrong.any() else None
+
+
+def null_numbers(nulls: Iterable[str], decimal: str = ".") -> pa.DoubleArray:
+    """The numbers among spellings of a missing value: -999 then also is missing when it is -999.0."""
+    cells = pa.array([n for n in nulls if n.strip()], pa.string())
+    numbers, _ = to_numbers(cells, pa.array([], pa.string()), decimal)
+    return numbers.filter(pc.fill_null(pc.is_finite(numbers), False))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from imdh_cli.sources.blocks import Layout
+from imdh_cli.sources.blocks import Layout, unmarked
 from imdh_cli.sources.numbers import Evidence
 from imdh_cli.sources.records import Scanner, UnclosedQuote
 
@@ -72,7 +72,7 @@ def _read(text: bytes, layout: Layout, include: list[str]) -> tuple[pa.Table, in
         return "skip"
 
     table = pacsv.read_csv(
-        pa.BufferReader(text),
+        pa.BufferReader(unmarked(pa.py_buffer(text))),
         pacsv.ReadOptions(use_threads=False, block_size=2**31 - 1, column_names=list(layout.names)),
         pacsv.ParseOptions(
             delimiter=layout.delimiter.decode(),

@@ -106,9 +106,12 @@ def converted(read: Read, encoding: str) -> Read:
 
 def _converted(read: Read, encoding: str) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)(_MARKED)
-    while data := read(_STEP):
-        yield decoder.decode(data).encode("utf-8", _MARKED)
-    yield decoder.decode(b"", final=True).encode("utf-8", _MARKED)
+    try:
+        while data := read(_STEP):
+            yield decoder.decode(data).encode("utf-8", _MARKED)
+        yield decoder.decode(b"", final=True).encode("utf-8", _MARKED)
+    except UnicodeError:  # what a codec cannot go on from
+        yield MARK
 
 
 def to_utf8(data: pa.Buffer, encoding: Encoding) -> pa.Buffer:

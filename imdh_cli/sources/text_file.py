@@ -103,6 +103,10 @@ class TextFile:
         """The mark's length; the encoding it tells is taken."""
         mark = byte_order_mark(head)
         if mark is None:
+            if self.encoding.name in ("utf-16", "utf-32"):
+                guess = looks_like_utf16(head) if self.encoding.name == "utf-16" else None
+                self.encoding = encoding_of(guess or f"{self.encoding.name}-le")
+                return 0
             guess = looks_like_utf16(head) if self.encoding.kind != "stream" else None
             if guess is not None:
                 raise DataError(
