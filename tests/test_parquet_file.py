@@ -240,11 +240,12 @@ def test_parquet_from_a_pipe_is_written_to_a_temporary_file_with_a_note(
 
 
 MEMORY = """
-import sys, resource
+import sys
 from imdh_cli.params import SourceParams
 from imdh_cli.sources import open_source
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def peak():  # not ru_maxrss, which begins with the parent's
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 source = open_source([sys.argv[1]], SourceParams(batch_rows=16384))
 next(iter(source.chunks(["c0"])))
 before = peak()
