@@ -311,9 +311,10 @@ def test_a_column_that_is_not_in_every_file_is_left_out_unless_named(tmp_path: P
     selection = choose(source, FeatureParams())
     assert selection.spec.names == ("x",)
     assert any('"y"' in note and "b.parquet" in note for note in selection.notes)
-    spec = choose(source, FeatureParams(columns=("x", "y"))).spec
     with pytest.raises(DataError, match=r'b\.parquet: no column "y"'):
-        list(source.chunks(spec.source_columns))
+        choose(source, FeatureParams(columns=("x", "y")))
+    with pytest.raises(DataError, match=r'b\.parquet: no column "y"'):
+        ready(source, FeatureSpec((Column("y"),)))
 
 
 @pytest.mark.parametrize("text", ["", "x,y\n", "word\n"])

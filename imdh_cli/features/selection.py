@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ def ready(source: Source, spec: FeatureSpec) -> None:
     """
     if not source.schema.names:
         return  # an input without a single byte has no rows
-    check_columns(spec.source_columns, source.schema.names, _where(source))
+    source.check(spec.source_columns)
     source.expect(numbers=spec.numbers, texts=spec.texts)
     for column in spec.columns:
         kind = kind_of(source.schema.field(column.name))
@@ -86,9 +87,9 @@ def _check_names(source: Source, params: FeatureParams) -> None:
     if source.schema.names:
         wanted = [*named, *params.exclude, *params.ids]
         check_columns(wanted, source.schema.names, _where(source))
-    twice = next((n for n in named if named.count(n) > 1), None) if len(named) < 1000 else None
-    if twice is not None or len(set(named)) < len(named):
-        raise UsageError(f'column "{twice or ""}" is named twice', "name each feature once")
+    twice = next((n for n, times in Counter(named).items() if times > 1), None)
+    if twice is not None:
+        raise UsageError(f'column "{twice}" is named twice', "name each feature once")
     for name in named:
         if name in params.exclude or name in params.ids:
             option = "-x" if name in params.exclude else "--id"
@@ -126,6 +127,7 @@ def _named(source: Source, params: FeatureParams) -> Selection:
                 f'column "{name}" is {kind}, not numbers',
                 f'convert it to numbers first, or leave "{name}" out of -c',
             )
+    source.check(params.columns or ())
     levels, crowded = _levels(source, texts)
     if crowded:
         raise DataError(
@@ -213,8 +215,7 @@ def _spec(names: Iterable[str], levels: Mapping[str, Sequence[str]], params: Fea
         tuple(Column(n, tuple(levels[n]) if n in levels else None) for n in names), params.missing
     )
     if len(set(spec.names)) < len(spec.names):
-        seen: set[str] = set()
-        twice = next(n for n in spec.names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
+        twice = next(n for n, times in Counter(spec.names).items() if times > 1)
         raise DataError(
             f'two features are called "{twice}": a column, and a level of another',
             f'use -x "{twice}"',

@@ -1,8 +1,8 @@
 """A path, a folder, a stream or a URI -> one table, read as record batches in input order.
 
-with closing(open_source(["data/"], SourceParams())) as source:
-    for chunk in source.chunks(["x", "y"], keep=["id"]):
-        ...
+`open_source` finds the files (`locate.py`, `remote_file.py`), tells what each is (`peek.py`) and gives it
+to the reader of its format (`csv_file.py`, `parquet_file.py`, `arrow_file.py`); `table.py` makes one
+table of them.
 """
 
 from __future__ import annotations

@@ -74,11 +74,13 @@ class ArrowPart:
     def pieces(self, features: Sequence[str]) -> list[Piece]:
         """One piece for each record batch that has rows."""
         check_columns(features, self.schema.names, self.name)
-        return [
-            Piece(rows, 8 * rows * len(features), partial(self._read, features, (), [i], at))
-            for i, (at, rows) in enumerate(self._places())
-            if rows
-        ]
+        pieces = []
+        for i, (at, rows) in enumerate(self._places()):
+            size = 8 * rows * len(features)
+            held = min(size, WINDOW) if self._lies_open else size
+            if rows:
+                pieces.append(Piece(rows, size, partial(self._read, features, (), [i], at), held))
+        return pieces
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)

@@ -133,6 +133,10 @@ class Source(Protocol):
         """The input in parts that can be read in any order; None when that is impossible."""
         ...
 
+    def check(self, features: Sequence[str], keep: Sequence[str] = ()) -> None:
+        """Raise DataError for what `chunks` could not give, without reading."""
+        ...
+
     def kept_schema(self, keep: Sequence[str]) -> pa.Schema:
         """The schema of `Chunk.kept` for these columns, known before anything is read."""
         ...

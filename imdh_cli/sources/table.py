@@ -70,7 +70,7 @@ class TableSource:
 
     def kept_schema(self, keep: Sequence[str]) -> pa.Schema:
         """The schema of `Chunk.kept`; with a CSV part, everything is text."""
-        self._check((), keep)
+        self.check((), keep)
         text = any(part.format == "csv" for part in self.parts)
         return pa.schema([(k, pa.string() if text else _decoded(self._type(k))) for k in keep])
 
@@ -89,14 +89,29 @@ class TableSource:
                 )
         self._unite()
 
+    def check(self, features: Sequence[str], keep: Sequence[str] = ()) -> None:
+        """Raise DataError for what cannot be read: no such column, not in every file, no one type."""
+        if not self.schema.names:
+            return
+        where = self.parts[0].name if len(self.parts) == 1 else f"{len(self.parts)} files"
+        check_columns([*features, *keep], self.schema.names, where)
+        for name in [*features, *keep]:
+            if name in self._conflicts:
+                raise DataError(self._conflicts[name], f'convert one of them, or use -x "{name}"')
+            if name in self.absent and name in set(features):
+                raise DataError(
+                    f'{self.absent[name]}: no column "{name}", which other files have',
+                    f'leave the file out, or the column: -x "{name}"',
+                )
+
     # -- reading
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
-        self._check(features, keep)
+        self.check(features, keep)
         return _first_rows(self._chunks(list(features), list(keep)), self._params.max_rows)
 
     def pieces(self, features: Sequence[str]) -> list[Piece] | None:
-        self._check(features, ())
+        self.check(features)
         self._restart()
         features = list(features)
         schemas = self._schemas(features, [])
@@ -245,20 +260,6 @@ class TableSource:
         ]
         if texts:
             reader.expect(texts=texts)  # type: ignore[attr-defined]
-
-    def _check(self, features: Sequence[str], keep: Sequence[str]) -> None:
-        if not self.schema.names:
-            return
-        where = self.parts[0].name if len(self.parts) == 1 else f"{len(self.parts)} files"
-        check_columns([*features, *keep], self.schema.names, where)
-        for name in [*features, *keep]:
-            if name in self._conflicts:
-                raise DataError(self._conflicts[name], f'convert one of them, or use -x "{name}"')
-            if name in self.absent and name in set(features):
-                raise DataError(
-                    f'{self.absent[name]}: no column "{name}", which other files have',
-                    f'leave the file out, or the column: -x "{name}"',
-                )
 
     def _type(self, name: str) -> pa.DataType:
         return self.schema.field(name).type
