@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-OPEN_BYTES = 128 << 20  # what pieces that are open at once may hold
+OPEN_BYTES = 96 << 20  # what pieces that are open at once may hold
 MOST_OPEN = 64
-BATCH_ROWS = 65536  # decoded at a time, at most
+BATCH_BYTES = 8 << 20  # of an open piece's batch and its matrix
 
 
 class RowStream:
@@ -69,8 +69,8 @@ def open_at_once(rows: Sequence[int | None], held: Sequence[int], d: int) -> int
 
     rows : of each piece, None where not known. held : bytes that its open reader keeps. d : features.
     """
-    decoded = max(min(BATCH_ROWS if n is None else n, BATCH_ROWS) for n in rows) * d * 8
-    return int(np.clip(OPEN_BYTES // max(1, decoded + max(held)), 4, MOST_OPEN))
+    decoded = max(BATCH_BYTES if n is None else min(16 * n * d, BATCH_BYTES) for n in rows)
+    return int(np.clip(OPEN_BYTES // max(1, decoded + max(held)), 2, MOST_OPEN))
 
 
 def interleave(

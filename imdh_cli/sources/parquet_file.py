@@ -24,6 +24,7 @@ from imdh_cli.sources.base import BROKEN, Chunk, Piece, check_columns, check_uni
 from imdh_cli.sources.stored import Stored
 
 PAGE = 1 << 20  # bytes; the usual size of a page
+BATCH = 4 << 20  # bytes decoded at a time, by 8 bytes a cell: wide tables come in shorter batches
 FETCH = 256 << 20  # bytes of a remote row group that are held at once, at most
 BUFFER = 4 << 20  # bytes fetched for each column of a larger one
 NEAR = 64 << 10  # bytes read for each column of a file on this machine; pages are read as they are
@@ -121,7 +122,9 @@ class ParquetPart:
         size = self.size or 0
         at: list[int] | None = None
         try:
-            for batch in self._batches(file, groups, wanted, batch_rows or self._params.batch_rows):
+            fitting = max(256, BATCH // (8 * max(len(wanted), 1)))
+            rows = batch_rows or min(self._params.batch_rows, fitting)
+            for batch in self._batches(file, groups, wanted, rows):
                 if at is None:
                     # By position from here on: asking for "a" brings a column "a.b" along.
                     at = [batch.schema.get_field_index(name) for name in wanted]
