@@ -11,7 +11,7 @@ import click
 
 from imdh_cli.cli import options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, peak_memory_mb, plural, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, threads_asked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,8 +125,6 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
         voice.note(f'{plural(n, "cell")} of "{column}" hold a text that the model has not seen')
     seconds = time.perf_counter() - started
     if o["as_json"]:
-        import json
-
         summary = {
             "rows": done.tally.rows,
             "labelled": done.tally.used,
@@ -142,7 +140,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
             "rows_per_second": round(done.tally.rows / seconds),
             "peak_memory_mb": round(peak_memory_mb(), 1),
         }
-        click.echo(json.dumps(summary, ensure_ascii=False, indent=2), err=output == "-")
+        echo_json(summary, err=output == "-")
     else:
         where = " and ".join(t for t in (output, o["folder"]) if t and t != "-")
         voice.say(

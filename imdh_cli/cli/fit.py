@@ -12,7 +12,7 @@ import click
 
 from imdh_cli.cli import going_on, options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, peak_memory_mb, plural, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, threads_asked
 from imdh_cli.params import MAX_DEPTH, PAPER_PRESET, FitParams
 
 if TYPE_CHECKING:
@@ -199,9 +199,7 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
 
         summary["old_clusters"] = fates(old, result.model)
     if o["as_json"]:
-        import json
-
-        click.echo(json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False))
+        echo_json(summary)
         return
     _tell_summary(voice, result, seconds, o)
     if old is not None:

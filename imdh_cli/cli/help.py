@@ -51,9 +51,9 @@ class ExamplesGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], list(self._lines), n=1)
-            if near:
-                error.message += f" Did you mean {near[0]!r}?"
-            raise
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_usage(ctx, formatter)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from imdh_cli.cli.show import plural
+from imdh_cli.cli.show import echo_json, plural
 from imdh_cli.params import FitParams
 from imdh_cli.report.words import printable
 
@@ -22,7 +21,7 @@ def show_plan(
     """Print the plan to stdout."""
     plan = make_plan(source, selection, params, threads)
     if as_json:
-        click.echo(json.dumps(plan, ensure_ascii=False, indent=2, allow_nan=False))
+        echo_json(plan)
         return
     click.echo(f"files ({len(plan['files'])}, in this order)")
     for f in plan["files"]:

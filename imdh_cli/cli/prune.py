@@ -9,7 +9,7 @@ import click
 
 from imdh_cli.cli import options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, threads_asked
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
@@ -70,10 +70,8 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
         target = o["output"] or path
         write_model(changed, target, force=o["force"] or o["output"] is None)
     if o["as_json"]:
-        import json
-
         shown = _table(changed, chosen) if o["table"] else changed.metadata["choice"]
-        click.echo(json.dumps(shown, indent=2, allow_nan=False))
+        echo_json(shown)
     elif o["table"]:
         _print_table(_table(changed, chosen))
     from imdh_cli.cli.fit import choice_in_words

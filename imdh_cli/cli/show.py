@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from imdh_cli.report.words import printable
 
 if TYPE_CHECKING:
@@ -109,6 +111,18 @@ class Voice:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def echo_json(value: Any, *, err: bool = False) -> None:
+    """JSON, as UTF-8 where that is possible: the name of a file may hold bytes that are no UTF-8."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, allow_nan=False)
+    click.echo(text, err=err)
 
 
 def peak_memory_mb() -> float:
