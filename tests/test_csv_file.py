@@ -492,6 +492,10 @@ def test_columns_without_a_name_are_called_by_their_place() -> None:
     assert stream(b",x,\n0,1,2\n").schema.names == ["column_1", "x", "column_3"]
 
 
+def test_a_delimiter_at_the_end_of_each_line_makes_no_feature() -> None:
+    assert types(stream(b"x,y,\n1,,\n2,,\n")) == {"x": FLOAT, "y": FLOAT, "column_3": TEXT}
+
+
 # Large and damaged
 
 
@@ -708,3 +712,12 @@ def test_a_fault_before_a_byte_that_does_not_decode_is_reported_first() -> None:
     assert error(part, ["x"]).message == "t.csv, line 3 (row 2): 1 cell where there should be 2"
     part = stream(b"x,s\n1,a\n2\n3,\xff\n", max_rows=1)
     assert numbers(part, ["x"]) == {"x": [1.0]}
+
+
+def test_a_file_cut_while_its_pieces_are_read_is_an_error(tmp_path: Path) -> None:
+    part = saved(tmp_path, b"x\n" + b"1\n" * 10_000)
+    pieces = part.pieces(["x"])
+    assert pieces is not None
+    (tmp_path / "t.csv").write_bytes(b"x\n1\n")
+    with pytest.raises(DataError, match="shorter while it was read"):
+        list(pieces[-1].chunks())

@@ -217,7 +217,7 @@ class CsvPart:
         self._see(head, ended, evidence, from_start=True)
         if not ended and not brief and self._text.seekable:
             self._see_places(evidence)
-        self.schema = schema_of(evidence)
+        self.schema = schema_of(evidence, self._dialect.nameless)
         commas = decimal_commas(evidence)
         if commas:
             self.notes.append(
@@ -307,15 +307,20 @@ class CsvPart:
             text.close()
 
     def _piece(self, parser: BlockParser, offset: int, size: int) -> Iterator[Chunk]:
-        return self._numbered(parser, self._range(offset, offset + size), offset, None, 1)
+        read = self._range(offset, offset + size, exact=True)
+        return self._numbered(parser, read, offset, None, 1)
 
-    def _range(self, start: int, stop: int) -> Read:
-        """Bytes of the rows, counted from the first row's start."""
+    def _range(self, start: int, stop: int, *, exact: bool = False) -> Read:
+        """Bytes of the rows, counted from the first row's start; `exact`: all of them must be there."""
         place = start
 
         def read(n: int) -> bytes:
             nonlocal place
             data = self._text.read_at(self._dialect.start + place, min(n, stop - place))
+            if exact and not data and place < stop:
+                raise DataError(
+                    f"{self.name}: the file became shorter while it was read", "read a copy that rests"
+                )
             place += len(data)
             return data
 
@@ -344,8 +349,8 @@ class CsvPart:
             before = self._before(offset or 0)
             return before[0] + rows, before[1] + lines
 
-        # Setting up a column costs about as much as parsing it in ROWS rows.
-        size = max(BLOCK, min(ROWS * self._dialect.first_end, SAMPLE))
+        # Setting up a column costs about as much as parsing it in 64 rows; memory counts too.
+        size = max(BLOCK, min(ROWS // 2 * self._dialect.first_end, SAMPLE))
         parsed = ordered_map(parser, blocks(read, self._scanner, size), threads)
         try:
             for block, found in parsed:
@@ -369,6 +374,12 @@ class CsvPart:
             ) from None
         except RecordTooLong:
             raise self._too_long(place()[1] + 1) from None
+        except pa.ArrowException as error:
+            said = str(error).splitlines()[0]
+            raise DataError(
+                f"{self.name}, after row {place()[0]}: not readable as CSV: {said}",
+                "name the --delimiter or the --encoding",
+            ) from error
         finally:
             parsed.close()
 

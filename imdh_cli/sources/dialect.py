@@ -24,6 +24,7 @@ class Dialect:
     start : byte of the first row, from the start of the text looked at.
     lines : line ends before it.
     first_end : where the first record that is not blank ends.
+    nameless : the columns that a header gives no name.
     """
 
     delimiter: bytes
@@ -32,6 +33,7 @@ class Dialect:
     lines: int
     first_end: int
     notes: list[str] = field(default_factory=list)
+    nameless: frozenset[str] = frozenset()
 
 
 def given_delimiter(text: str | None) -> bytes | None:
@@ -95,7 +97,8 @@ def dialect_of(
     behind = end + (2 if head[end : end + 2] == b"\r\n" else 1)
     names = _names(first, name, encoding, decimal, notes)
     lines = line_count(head[:behind])
-    return Dialect(chosen, names, min(behind, len(head)), lines, end, notes)
+    nameless = frozenset(n for n, cell in zip(names, first, strict=True) if not cell)
+    return Dialect(chosen, names, min(behind, len(head)), lines, end, notes, nameless)
 
 
 def sniff(head: bytes, decimal: str, header: bool, complete: bool) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -37,9 +37,18 @@ def see(text: bytes, layout: Layout, evidence: dict[str, Evidence], *, from_star
             evidence[name].see(column.combine_chunks(), nulls, layout.decimal)
 
 
-def schema_of(evidence: Mapping[str, Evidence]) -> pa.Schema:
-    """float64 for columns of numbers, string for the others."""
-    return pa.schema((n, pa.float64() if e.numeric else pa.string()) for n, e in evidence.items())
+def schema_of(evidence: Mapping[str, Evidence], nameless: Collection[str]) -> pa.Schema:
+    """float64 for columns of numbers, string for the others.
+
+    A column with neither name nor cells is what a delimiter at the end of each line makes. It is
+    text, so that it is no feature by itself: rows that lack one are left out.
+    """
+
+    def number(name: str) -> bool:
+        e = evidence[name]
+        return e.numeric and (name not in nameless or e.numbers > 0)
+
+    return pa.schema((name, pa.float64() if number(name) else pa.string()) for name in evidence)
 
 
 def decimal_commas(evidence: Mapping[str, Evidence]) -> list[str]:
