@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import click
 
 from imdh_cli.cli import options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, threads_asked
 
 if TYPE_CHECKING:
     from imdh_cli.report.figures import Summary
