@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -196,6 +197,18 @@ def test_damage_at_random_places_never_gives_another_error(tmp_path: Path) -> No
                 chunk.features.validate(full=True)
         except DataError as error:
             assert "t.arrow" in error.message  # noqa: PT017
+
+
+def test_offsets_that_point_anywhere_are_caught(tmp_path: Path) -> None:
+    content = pa.table({"word": ["ab"] * 50})
+    data = Path(arrow(tmp_path / "t.arrow", content)).read_bytes()
+    at = data.index(struct.pack("<4i", 0, 2, 4, 6))
+    for offset in (0x7FFFFFFF, -1, 10_000_000):
+        for place in (at, at + 100, at + 200):
+            broken = data[:place] + struct.pack("<i", offset) + data[place + 4 :]
+            (tmp_path / "t.arrow").write_bytes(broken)
+            with pytest.raises(DataError, match=r"t\.arrow: not a readable Arrow file"):
+                list(opened(tmp_path / "t.arrow").chunks(["word"]))
 
 
 def test_feather_version_1_is_refused_by_name(tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ class ArrowPart:
                 if reader is None or mapped >= WINDOW:
                     reader, mapped = pa.ipc.open_file(self._open(), options=options), 0
                 batch = reader.get_batch(i)
-                wide = max(1, batch.nbytes // max(1, batch.num_rows))
+                # Not nbytes, which follows offsets that have not been checked yet.
+                wide = max(1, batch.get_total_buffer_size() // max(1, batch.num_rows))
                 rows = max(1, WINDOW // wide) if self._lies_open else batch.num_rows
                 part = batch.slice(start, rows)
                 start, rest = start + rows, batch.num_rows - start - rows
