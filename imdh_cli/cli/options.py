@@ -26,7 +26,10 @@ class Names(click.ParamType):
             return tuple(value)
         import csv
 
-        names = next(csv.reader([value], skipinitialspace=True), [])
+        try:
+            names = next(csv.reader([value], skipinitialspace=True), [])
+        except csv.Error:
+            self.fail("a name that holds the end of a line is given in quotes", param, ctx)
         if not names or any(not name for name in names):
             self.fail("column names are separated by commas", param, ctx)
         return tuple(names)
