@@ -46,13 +46,23 @@ class Ran:
         return json.loads(self.out)
 
 
-def imdh(*words: Word, stdin: bytes = b"", status: int = 0) -> Ran:
-    """Run `imdh WORDS` in this process; anything but `status` fails the test."""
+class Terminal(io.TextIOWrapper):
+    """A stream that calls itself a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def imdh(*words: Word, stdin: bytes = b"", status: int = 0, terminal: bool = False) -> Ran:
+    """Run `imdh WORDS` in this process; anything but `status` fails the test.
+
+    terminal: stderr calls itself one.
+    """
     out, err = io.BytesIO(), io.BytesIO()
     streams = {
         "stdin": io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"),
         "stdout": io.TextIOWrapper(out, encoding="utf-8"),
-        "stderr": io.TextIOWrapper(err, encoding="utf-8", write_through=True),
+        "stderr": (Terminal if terminal else io.TextIOWrapper)(err, encoding="utf-8", write_through=True),
         "argv": ["imdh", *map(str, words)],
     }
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -93,10 +103,13 @@ def program(
     return ran
 
 
-def start(*words: Word, cwd: Path = ROOT, **options: Any) -> subprocess.Popen[bytes]:
+def start(
+    *words: Word, cwd: Path = ROOT, env: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[bytes]:
     """The same, not waited for, in a process group of its own."""
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([*PROGRAM, *map(str, words)], env=env, cwd=cwd, start_new_session=True, **options)
+    whole = os.environ | {"PYTHONPATH": str(ROOT)} | dict(env or {})
+    command = [*PROGRAM, *map(str, words)]
+    return subprocess.Popen(command, env=whole, cwd=cwd, start_new_session=True, **options)
 
 
 def shell(line: str, cwd: Path) -> Ran:

@@ -75,6 +75,7 @@ def test_1_an_output_that_cannot_be_written(folder, tmp_path):
 
 USAGE = [
     ["fit", "t.csv", "--no-such-option"],
+    ["fit", "t.csv", "-x", "a\rb"],
     ["fit", "t.csv", "--depth", "15"],
     ["fit", "t.csv", "-k", "some"],
     ["fit", "t.csv", "--passes", "0"],
