@@ -16,10 +16,7 @@ Rules that are not obvious:
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,36 +25,17 @@ import pyarrow as pa
 
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Opener, Piece, check_columns, listed
+from imdh_cli.sources.base import Chunk, Opener, Piece, check_columns
 from imdh_cli.sources.blocks import BlockParser, Fault, Layout, Rows, ordered_map
 from imdh_cli.sources.compression import Read, cannot_read, filled, prefixed
-from imdh_cli.sources.dialect import Dialect, dialect_of, given_delimiter, undecodable
-from imdh_cli.sources.numbers import USUAL_NULLS, Evidence
-from imdh_cli.sources.records import (
-    MAX_RECORD,
-    Block,
-    RecordTooLong,
-    Scanner,
-    UnclosedQuote,
-    blocks,
-)
-from imdh_cli.sources.survey import (
-    decimal_commas,
-    readable,
-    schema_of,
-    see,
-    whole_records,
-)
+from imdh_cli.sources.faults import fault_error, open_quote, spent, too_long, unparsed
+from imdh_cli.sources.numbers import USUAL_NULLS
+from imdh_cli.sources.records import Block, RecordTooLong, Scanner, UnclosedQuote, blocks
+from imdh_cli.sources.survey import HEAD, ROWS, SAMPLE, Survey, begin, readable, whole_records
 from imdh_cli.sources.text import Encoding, encoding_of
 from imdh_cli.sources.text_file import OpenText, TextFile
 
 BLOCK = 2 << 20  # bytes parsed at a time
-HEAD = 1 << 20  # bytes that the dialect and the types are told from
-BRIEF = 64 << 10
-PLACE = 256 << 10  # bytes looked at in each further place
-SAMPLE = 16 << 20  # bytes that a sample, or the rows of a very wide table, may take
-ROWS = 64  # that a block, or what is looked at first, should hold if need be
-VERY_WIDE = 5000  # columns: looking at them costs more than the bytes do
 PIECE = 1 << 20
 LEAST, MOST = 64, 4096  # pieces
 
@@ -127,7 +105,7 @@ class CsvPart:
         if self.rows == 0:
             return iter(())
         if not self.rereadable and self._stream is None:
-            raise self._spent()
+            raise spent(self.name)
         return self._in_order(self._parser(features, keep))
 
     def pieces(self, features: Sequence[str]) -> list[Piece] | None:
@@ -187,18 +165,14 @@ class CsvPart:
         """The dialect, and the types of the columns."""
         text = self._text.open()
         try:
-            self._dialect, head, ended = self._begin(text.read, BRIEF if brief else HEAD)
+            self._dialect, head, ended = begin(self._text, text.read, self._params, brief)
         except BaseException:
             text.close()
             raise
         self.notes += [*self._text.notes, *self._dialect.notes]
         self._scanner = Scanner(self._dialect.delimiter)
         head = head[self._dialect.start :]
-        if not self._dialect.names:
-            self.rows = 0
-            text.close()
-            return
-        if self.rereadable:
+        if self.rereadable or not self._dialect.names:
             text.close()
         else:
             self._head, self._stream = head, text
@@ -210,61 +184,15 @@ class CsvPart:
             nulls=tuple(dict.fromkeys((*USUAL_NULLS, *(self._params.null_values or ())))),
             skip=self._params.on_bad_row == "skip",
         )
-        self._see_all(head, ended, brief)
-
-    def _see_all(self, head: bytes, ended: bool, brief: bool) -> None:
-        evidence = {n: Evidence() for n in self._layout.names}
-        self._see(head, ended, evidence, from_start=True)
-        if not ended and not brief and self._text.seekable:
-            self._see_places(evidence)
-        self.schema = schema_of(evidence, self._dialect.nameless)
-        commas = decimal_commas(evidence)
-        if commas:
-            self.notes.append(
-                f"{self.name}: {listed(commas)}: these look like numbers with a decimal comma (--decimal ,)"
-            )
-
-    def _begin(self, read: Read, size: int) -> tuple[Dialect, bytes, bool]:
-        """The dialect and the text it was told from: some whole rows, however wide they are."""
-        head, ended = filled(read, size)
-        while True:
-            # Wide rows first make the head longer, then it is looked at: once, if all goes well.
-            wanted = min(ROWS * (_first_line(head) + 1), SAMPLE)
-            if not ended and len(head) < wanted:
-                head, ended = filled(read, wanted - len(head), head)
-            dialect = dialect_of(
-                head,
-                name=self.name,
-                encoding=self._text.charset,
-                delimiter=given_delimiter(self._params.delimiter),
-                decimal=self._params.decimal,
-                header=self._params.header,
-                complete=ended,
-            ) or Dialect(b",", (), 0, 0, 0)
-            if ended or _enough(head, dialect):
-                return dialect, head, ended
-            if len(head) > MAX_RECORD:
-                raise self._too_long(1)
-            head, ended = filled(read, len(head), head)
-
-    def _see(self, text: bytes, ended: bool, evidence: dict[str, Evidence], *, from_start: bool) -> None:
-        whole = whole_records(text, self._layout.delimiter, ended)
-        see(readable(whole, self._text.charset), self._layout, evidence, from_start=from_start)
-
-    def _see_places(self, evidence: dict[str, Evidence]) -> None:
-        """Places further on: a column may be empty, or whole numbers, for as long as it likes."""
-        assert self.size is not None
-        wide = max(PLACE, 8 * self._dialect.first_end)
-        starts = [self.size // 4, self.size // 2, 3 * self.size // 4, self.size - wide]
-        if len(self._layout.names) > VERY_WIDE:
-            starts = starts[-1:]
-        for start in starts:
-            if start < HEAD:
-                continue
-            # Where a record begins is known from the front only. Nearly always a newline ends one;
-            # where it does not, the rows do not fit and are not looked at.
-            text = self._text.read_at(start, wide)
-            self._see(text[text.find(b"\n") + 1 :], False, evidence, from_start=False)
+        if not self._dialect.names:
+            self.rows = 0
+            return
+        survey = Survey(self._text, self._layout, self._dialect)
+        survey.see_start(head, ended)
+        if not ended and not brief and self._text.seekable and self.size is not None:
+            survey.see_places(self.size)
+        self.schema = survey.schema()
+        self.notes += survey.notes()
 
     def _parser(self, features: Sequence[str], keep: Sequence[str]) -> BlockParser:
         check_columns((*features, *keep), self.schema.names, self.name)
@@ -274,7 +202,7 @@ class CsvPart:
         """The text of the rows. A stream's can be had once."""
         if not self.rereadable:
             if self._stream is None:
-                raise self._spent()
+                raise spent(self.name)
             text, self._stream = self._stream, None
             head, self._head = self._head, b""
             return text._replace(read=prefixed(head, text.read))
@@ -356,7 +284,7 @@ class CsvPart:
             for block, found in parsed:
                 while isinstance(found, Fault):
                     if found.row < left:
-                        raise self._fault(found, *place())
+                        raise fault_error(found, self.name, self._layout, *place())
                     # Nobody asked for the row at fault, only for rows before it.
                     block = block._replace(data=block.data.slice(0, found.offset))
                     found = parser(block)
@@ -367,19 +295,11 @@ class CsvPart:
                 if left <= 0:
                     return
         except UnclosedQuote as error:
-            raise DataError(
-                f"{self.name}, line {place()[1] + error.lines + 1}: "
-                "a quote is opened here and not closed where a cell ends",
-                'close it, or double it ("") where it belongs to the text',
-            ) from None
+            raise open_quote(self.name, place()[1] + error.lines + 1) from None
         except RecordTooLong:
-            raise self._too_long(place()[1] + 1) from None
+            raise too_long(self.name, place()[1] + 1) from None
         except pa.ArrowException as error:
-            said = str(error).splitlines()[0]
-            raise DataError(
-                f"{self.name}, after row {place()[0]}: not readable as CSV: {said}",
-                "name the --delimiter or the --encoding",
-            ) from error
+            raise unparsed(self.name, place()[0], error) from error
         finally:
             parsed.close()
 
@@ -406,55 +326,6 @@ class CsvPart:
             origin = (self.name, None if first is None else first + start)
             yield Chunk(found.features.slice(start, n), kept, bad, origin)
 
-    def _fault(self, fault: Fault, rows: int, lines: int) -> DataError:
-        row, line = rows + fault.row + 1, lines + fault.line + 1
-        skip = "--on-bad-row skip"
-        if fault.undecodable is not None:
-            where = f"{self.name}, row {row}"
-            return undecodable(where, self._text.encoding.name, fault.undecodable)
-        if fault.cells is not None:
-            width = len(self._layout.names)
-            what = f"{fault.cells} {_cells(fault.cells)} where there should be {width}"
-            if fault.nul:
-                what += ", and NUL bytes: the file may be damaged"
-            hint = f"mend the line, name the --delimiter, or add {skip}"
-            return DataError(f"{self.name}, line {line} (row {row}): {what}", hint)
-        where = f'{self.name}, row {row}, column "{fault.column}"'
-        if "\x00" in fault.value:
-            return DataError(
-                f"{where}: NUL bytes where a number belongs: the file may be damaged",
-                f"copy it again, or add {skip}",
-            )
-        said = f"{where}: {_shown(fault.value)} is not a number"
-        if self._params.decimal == "." and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", fault.value):
-            return DataError(said, f"add --decimal , or {skip}")
-        if fault.value == fault.column:
-            return DataError(said, f"take the second header line out, or add {skip}")
-        return DataError(said, f"add {_null_option(fault.value)}, or {skip}")
-
-    def _spent(self) -> DataError:
-        return DataError(f"{self.name}: it can be read once only", "name a file instead")
-
-    def _too_long(self, line: int) -> DataError:
-        return DataError(
-            f"{self.name}, line {line}: no end of the row within {MAX_RECORD >> 20} MB",
-            "is a quote left open there, or is this no CSV file?",
-        )
-
-
-def _first_line(head: bytes) -> int:
-    """The length of the first line that is not blank, about."""
-    blank = len(head) - len(head.lstrip(b"\r\n"))
-    ends = [head.find(b"\n", blank), head.find(b"\r", blank)]
-    return min((e for e in ends if e >= 0), default=len(head))
-
-
-def _enough(head: bytes, dialect: Dialect) -> bool:
-    """Whether a head holds the first record and a whole row after it."""
-    if not dialect.names or dialect.first_end >= len(head):
-        return False
-    return len(head) >= SAMPLE or bool(whole_records(head[dialect.start :], dialect.delimiter, False))
-
 
 def _size(path: str, name: str) -> int:
     try:
@@ -465,20 +336,3 @@ def _size(path: str, name: str) -> int:
 
 def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
     return {f.name: f.type for f in schema}
-
-
-def _cells(n: int) -> str:
-    return "cell" if n == 1 else "cells"
-
-
-def _shown(value: str) -> str:
-    """A cell for a message: one line, not too long, nothing that a terminal would act on."""
-    short = value if len(value) <= 40 else value[:40] + "..."
-    return json.dumps(short, ensure_ascii=not short.isprintable())
-
-
-def _null_option(value: str) -> str:
-    if len(value) > 40 or not value.isprintable():
-        return "--null-value with this text"
-    joint = "=" if value.startswith("-") else " "
-    return f"--null-value{joint}{shlex.quote(value.strip())}"
