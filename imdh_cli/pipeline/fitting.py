@@ -420,7 +420,7 @@ class _Run:
             [(p.size, partial(_matrices_of, reader, p)) for p in pieces],
             np.random.default_rng([self.params.seed, 3, number]),
             at_once=at_once,
-            run_rows=int(np.clip(self.buffer_rows // (4 * min(at_once, len(pieces))), 8, 256)),
+            run_rows=int(np.clip(self.buffer_rows // (4 * min(at_once, len(pieces))), 1, 256)),
         )
 
     def _rng(self, what: int, number: int) -> np.random.Generator | None:
