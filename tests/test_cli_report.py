@@ -145,7 +145,7 @@ def test_small_clusters_are_counted_and_not_described(world):
         assert cluster["withheld"] == (cluster["rows"] < 1600) == (cluster["profile"] == [])
 
 
-@pytest.mark.parametrize("words", [["--json", "--csv"], ["--json", "--node", 1], ["--csv", "--tree"]])
+@pytest.mark.parametrize("words", [["--json", "--csv"], ["--tree", "--node", 1], ["--csv", "--tree"]])
 def test_two_views_at_once_are_a_usage_error(world, words):
     assert "at once" in one_line_error(imdh("report", world.model, *words, status=2).err)
 

@@ -6,6 +6,7 @@ sinks, and tells how far it is through a callback.
 
 from imdh_cli.pipeline.counting import recount
 from imdh_cli.pipeline.fitting import Fit, fit
+from imdh_cli.pipeline.labelled import Labelled, labelled
 from imdh_cli.pipeline.labelling import (
     Assigned,
     AssignParams,
@@ -20,12 +21,14 @@ __all__ = [
     "AssignParams",
     "Assigned",
     "Fit",
+    "Labelled",
     "Labeller",
     "OnProgress",
     "Progress",
     "assign",
     "fit",
     "label_schema",
+    "labelled",
     "recount",
     "scaling_of",
 ]

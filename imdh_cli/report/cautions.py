@@ -101,6 +101,8 @@ def _tiny(s: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _outliers(s: Summary) -> Iterator[tuple[str, str]]:
+    if s.parameters.get("scale") == "none":
+        return  # nothing is cut off
     far = [
         f"{c.label} ({printable(s.features[c.marks[0]].name, NAME)})"
         for c in s.clusters

@@ -65,14 +65,43 @@ def save(
     UsageError
         An unknown suffix, no such node, nothing to draw, or matplotlib is not installed.
     """
-    suffix = os.fspath(path).rpartition(".")[2].lower()
-    if suffix not in FORMATS:
-        raise UsageError(
-            f"{os.fspath(path)}: no picture is written in that format", "name it .png, .svg or .pdf"
-        )
+    format = check(summary, path, kind, node)
     atomic.check_target(path, force=force)
-    content = draw(summary, suffix, kind, node, sample=sample)
+    content = draw(summary, format, kind, node, sample=sample)
     atomic.write_bytes(path, content, force=force)
+
+
+def check(summary: Summary, path: str | os.PathLike[str], kind: Kind, node: int | None) -> str:
+    """Refuse now what could not be drawn later, and tell the format: its suffix without the dot.
+
+    Raises UsageError as `save`.
+    """
+    name = os.fspath(path)
+    format = os.path.splitext(name)[1][1:].lower()
+    if format not in FORMATS:
+        raise UsageError(f"{name}: no picture is written in that format", "name it .png, .svg or .pdf")
+    _check_content(summary, kind, node)
+    with _matplotlib():
+        return format
+
+
+def _check_content(summary: Summary, kind: Kind, node: int | None) -> None:
+    """Is there anything to draw?"""
+    if kind == "node":
+        if node is None:
+            raise UsageError("a picture of a node needs its number", "add --node 1")
+        summary.split(node)
+    elif kind == "tree":
+        if not summary.splits:
+            raise UsageError(
+                "there is no tree to draw: all rows are one cluster", "draw a node, or choose -k"
+            )
+    elif kind == "curve":
+        values, _ = curve_of(summary)
+        if len(values) < 3 or values[0] <= 0.0:
+            raise UsageError("there is no curve to draw: no number of clusters is better than one")
+    elif sum(c.z is not None for c in summary.clusters) < 2:
+        raise UsageError("there are no profiles to compare: fewer than two clusters are described")
 
 
 def draw(
@@ -84,10 +113,10 @@ def draw(
     sample: Scatter | None = None,
 ) -> bytes:
     """The picture as the bytes of a file; see `save`."""
+    _check_content(summary, kind, node)
     with _matplotlib() as figure_class:
         if kind == "node":
-            if node is None:
-                raise UsageError("a picture of a node needs its number", "add --node 1")
+            assert node is not None
             figure = _node(figure_class, summary, summary.split(node), sample)
         else:
             drawing: Callable[[Any, Summary], Any] = {
@@ -140,8 +169,6 @@ _THUMB = 0.74  # width of a density, of the distance of two levels
 
 
 def _tree(figure_class: Any, summary: Summary) -> Any:
-    if not summary.splits:
-        raise UsageError("there is no tree to draw: all rows are one cluster", "draw a node, or choose -k")
     at = {place.side.node: place for place in places(summary, CLUSTERS)}
     splits = [place for place in at.values() if place.split is not None]
     ends = [place for place in at.values() if place.split is None]
@@ -226,14 +253,15 @@ def _node(figure_class: Any, summary: Summary, split: Split, sample: Scatter | N
     grid = figure.add_gridspec(rows, 2, width_ratios=(1.75, 1.0), height_ratios=(1.0, 1.25)[-rows:])
     axes = figure.add_subplot(grid[rows - 1, 0])
     frame = Frame.of(split, 1.0)
-    total = max(1, int(split.histogram.sum()))
-    axes.stairs(16.0 * split.histogram / total, BIN_EDGES, color=MUTED, lw=0.6, alpha=0.7)
+    bars = 16.0 * split.histogram / max(1, int(split.histogram.sum()))
+    axes.stairs(bars, BIN_EDGES, color=MUTED, lw=0.6, alpha=0.7)
     x, f = _density(split, frame)
     for colour, here in ((LEFT, x <= 0.0), (RIGHT, x >= 0.0)):
         axes.fill_between(x[here], f[here], color=colour, alpha=0.75 if split.significant else 0.4, lw=0)
     axes.axvline(0.0, color=INK, lw=1.4)
     axes.set_xlim(frame.low, frame.high)
-    axes.set_ylim(0.0, 1.15 * max(float(f.max()), 1e-12))
+    top = max(float(f.max()), 1e-12)
+    axes.set_ylim(0.0, 1.05 * max(1.1 * top, min(float(bars.max()), 2.0 * top)))  # a lone bar is cut off
     axes.set_xlabel("distance from the cut, in sds of the projections")
     axes.set_ylabel("density")
     for side, align in ((split.left, "left"), (split.right, "right")):
@@ -255,6 +283,7 @@ def _sample(axes: Any, sample: Scatter) -> None:
         axes.scatter(sample.across[here], sample.up[here], s=7, color=colour, alpha=0.6, lw=0)
     axes.axvline(0.0, color=INK, lw=1.4)
     axes.set_ylabel("along the cut")
+    axes.set_title(f"{count(len(sample.across))} of {sample.rows:,}", loc="left", fontsize=8)
     axes.tick_params(labelbottom=False)
 
 
@@ -279,8 +308,6 @@ def _loadings(axes: Any, summary: Summary, split: Split) -> None:
 def _curve(figure_class: Any, summary: Summary) -> Any:
     choice = summary.choice
     values, meaning = curve_of(summary)
-    if len(values) < 3 or values[0] <= 0.0:
-        raise UsageError("there is no curve to draw: no number of clusters is better than one")
     n = curve_length(choice, len(values))
     figure = figure_class(figsize=(6.2, 3.1), layout="constrained")
     axes = figure.add_subplot()
@@ -321,8 +348,6 @@ def _profiles(figure_class: Any, summary: Summary) -> Any:
     rows_of = {c.label: c.rows for c in summary.clusters}
     largest = set(sorted(rows_of, key=lambda k: -rows_of[k])[:CLUSTERS])
     order = [k for k in cluster_order(summary) if k in largest]
-    if len(order) < 2:
-        raise UsageError("there are no profiles to compare: fewer than two clusters are described")
     z = np.array([summary.clusters[k - 1].z for k in order])
     features = feature_order(z, telling_features(summary, FEATURES))
     cells = z[:, features].T

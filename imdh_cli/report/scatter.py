@@ -9,12 +9,18 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report.figures import Summary
+from imdh_cli.tree import CLIP, Scaling
+
+if TYPE_CHECKING:
+    from imdh_cli.model import Model
 
 ROWS = 400  # dots in a picture
 NODES = 40  # pictures, of the splits that matter to the fewest clusters
@@ -46,14 +52,17 @@ class Sampler:
     ----------
     summary : Summary
         Of the model whose leaves are passed to `add`.
+    also : splits to take rows of beside those that the page shows, by node
     seed : int
     """
 
-    def __init__(self, summary: Summary, *, seed: int = 0) -> None:
+    def __init__(self, summary: Summary, *, also: Iterable[int] = (), seed: int = 0) -> None:
         if summary.model is None:
             raise UsageError("a summary without its model cannot take rows")
         self._model = summary.model
+        self._scaling = _scaling(self._model)
         nodes = sorted(summary.splits, key=lambda i: summary.splits[i].from_k or 0)[:NODES]
+        nodes = list(dict.fromkeys([*also, *nodes]))
         d = self._model.n_features
         self._least = max(1, summary.min_size)
         self._limit = int(np.clip(BYTES // (8 * d * max(1, len(nodes))), 20, ROWS))
@@ -91,12 +100,12 @@ class Sampler:
         return {
             node: self._scatter(node, rows)
             for node, (_, rows) in self._kept.items()
-            if len(rows) >= max(3, self._least)
+            if len(rows) >= 3 and self._seen[node] >= self._least
         }
 
     def _scatter(self, node: int, rows: np.ndarray) -> Scatter:
         model, i = self._model, node - 1
-        Z = np.clip(np.nan_to_num((rows - model.center) / model.scale), -10.0, 10.0)
+        Z = self._scaling.apply(rows)
         v = model.directions[i]
         p = Z @ v
         c = Z - Z.mean(axis=0)
@@ -104,6 +113,13 @@ class Sampler:
         w = _leading(rest)
         s = model.projection_sd[i] or 1.0
         return Scatter(node, self._seen[node], (p - model.thresholds[i]) / s, rest @ w, w)
+
+
+def _scaling(model: Model) -> Scaling:
+    """As `pipeline.scaling_of`, which brings the compiler along."""
+    if model.params.scale == "none":
+        return Scaling(model.center, model.scale, model.extras.get("fill", model.means[0]), np.inf)
+    return Scaling(model.center, model.scale, np.zeros(model.n_features), CLIP)
 
 
 def _leading(c: np.ndarray) -> np.ndarray:

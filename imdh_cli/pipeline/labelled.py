@@ -1,0 +1,64 @@
+"""A source -> its rows with their clusters and leaves, chunk by chunk: for reports on further rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from imdh_cli.features import Tally, extract
+from imdh_cli.model import Model
+from imdh_cli.pipeline.labelling import Labeller
+from imdh_cli.pipeline.reading import OnProgress, Progress, name_of
+from imdh_cli.sources.base import Source
+
+
+class Labelled(NamedTuple):
+    """Some rows in their order: n were read, u of them can be used."""
+
+    X: np.ndarray  # (u, d) float64, the user's units; NaN is a missing cell that counts as the mean
+    leaf: np.ndarray  # (u,) int64, the tree node of the leaf
+    cluster: np.ndarray  # (n,) int32, 1..K; -1 is a row that cannot be used
+    kept: pa.RecordBatch | None  # n rows of the columns to keep
+
+
+def labelled(
+    model: Model,
+    source: Source,
+    keep: Sequence[str] = (),
+    *,
+    tally: Tally | None = None,
+    missing: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> Iterator[Labelled]:
+    """Every row of a source, labelled by the model's own clusters.
+
+    Parameters
+    ----------
+    model, source : Model, Source
+    keep : columns to hand over as they are read
+    tally : what became of the rows is added to it, in place
+    missing : another treatment of missing cells than the model's
+    on_progress : told after each chunk
+
+    Raises
+    ------
+    DataError
+        As reading and extracting do.
+    """
+    spec = model.spec if missing is None else replace(model.spec, missing=missing)
+    labeller = Labeller(model, None, ("leaf",))
+    tally = Tally() if tally is None else tally
+    name = name_of(source)
+    for chunk in source.chunks(spec.source_columns, keep):
+        X, used = extract(chunk, spec, tally, first_row=tally.rows, source_name=name)
+        X = X if used.all() else X[used]
+        columns = labeller(X)
+        cluster = np.full(len(used), -1, dtype=np.int32)
+        cluster[used] = columns["cluster"]
+        if on_progress is not None:
+            on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
+        yield Labelled(X, columns["leaf"], cluster, chunk.kept)
