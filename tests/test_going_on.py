@@ -211,6 +211,7 @@ def test_an_update_learns_from_new_rows_and_keeps_the_old_statistics(tmp_path):
     run("fit", write(tmp_path / "a.parquet", old), "-o", model, "-q")
     told = run("fit", write(tmp_path / "b.parquet", new), "--update", model, "-o", updated)
     a, b = load(model), load(updated)
+    assert "rows in each: " in told  # all 12,000 of them, not "of the last 12,000"
     assert b.counts[0] == 12_000
     assert (b.extras["learned_counts"] >= a.extras["learned_counts"]).all()
     both = np.concatenate([old, new])
@@ -236,6 +237,17 @@ def test_an_update_of_other_features_or_depth_is_refused_by_name(tmp_path):
     other = tmp_path / "b.parquet"
     pq.write_table(pq.read_table(data).rename_columns(["x0", "x1", "x2", "y"]), other)
     with pytest.raises(ImdhError, match='"x3"'):
+        run("fit", other, "--update", model, "-o", tmp_path / "n.npz", "-q")
+
+
+def test_an_update_with_text_in_a_feature_is_refused_by_name(tmp_path):
+    from imdh_cli.errors import DataError
+
+    X = blobs(500)
+    model, other = tmp_path / "m.npz", tmp_path / "b.parquet"
+    run("fit", write(tmp_path / "a.parquet", X), "-o", model, "-q")
+    pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(3)}, "x3": ["word"] * 500}), other)
+    with pytest.raises(DataError, match='"x3" is text'):
         run("fit", other, "--update", model, "-o", tmp_path / "n.npz", "-q")
 
 

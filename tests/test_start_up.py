@@ -169,6 +169,17 @@ def test_a_file_whose_name_is_no_utf_8_can_be_planned(foreign):
     assert plan["files"][0]["name"] == str(foreign / name)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux")
+def test_a_file_whose_name_is_no_utf_8_is_learned_from_and_written(foreign):
+    """The model names its input with U+FFFD for what is no text."""
+    data, model, out = (foreign / os.fsdecode(name) for name in (b"u\xff.csv", b"m\xff.npz", b"l\xff.csv"))
+    data.write_bytes((foreign / "\u0436.csv").read_bytes())
+    imdh("fit", data, "-o", model)
+    imdh("assign", model, data, "-o", out)
+    assert len(labels(out)) == 300
+    assert "u\ufffd.csv" in imdh("report", model, "--json").text
+
+
 # --- threads --------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import click
 
 from imdh_cli.cli import going_on, options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, takes_stdout, threads_asked
 from imdh_cli.params import MAX_DEPTH, PAPER_PRESET, FitParams
 
 if TYPE_CHECKING:
@@ -129,7 +131,6 @@ def fit(context: click.Context, /, data: tuple[str, ...], **o: Any) -> None:
 
 
 def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
-    from imdh_cli.atomic import check_target
     from imdh_cli.features import choose
     from imdh_cli.sources import open_source
 
@@ -143,10 +144,10 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
     else:
         params = fit_params(o)
     _check_clusters(params)
-    if o["output"] != "-" and not o["dry_run"]:
+    if not o["dry_run"]:
         # A run that was killed between writing its model and removing its checkpoint is gone on from, too.
         force = o["force"] or (o["resume"] and os.path.exists(going_on.checkpoint_path(o)))
-        check_target(o["output"], force=force, inputs=locations)
+        check_model_target(o["output"], force=force, inputs=locations)
     threads = threads_asked(o["threads"], voice)
     with closing(open_source(locations, options.source_params(o, threads))) as source:
         if old is None:
@@ -199,7 +200,7 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
 
         summary["old_clusters"] = fates(old, result.model)
     if o["as_json"]:
-        echo_json(summary)
+        echo_json(summary, err=takes_stdout(o["output"]))
         return
     _tell_summary(voice, result, seconds, o)
     if old is not None:
@@ -282,20 +283,25 @@ def tell_rows(voice: Voice, tally: Tally) -> None:
     voice.note(text + hint, warning=share >= LOUD)
 
 
+def check_model_target(target: str, *, force: bool, inputs: Sequence[str]) -> None:
+    """Refuse now where a model could not be written in the end."""
+    from imdh_cli.atomic import check_target
+    from imdh_cli.errors import UsageError
+
+    if target != "-":
+        check_target(target, force=force, inputs=inputs)
+    elif sys.stdout.isatty():
+        raise UsageError("a model is not written to a terminal", "redirect it: -o - > model.npz")
+
+
 def write_model(model: Any, target: str, *, force: bool) -> None:
     """To a path, or for `-` to stdout."""
     from imdh_cli.model import save
 
-    if target != "-":
+    if target == "-":
+        save(model, "/dev/stdout", force=True)
+    else:
         save(model, target, force=force)
-        return
-    import sys
-
-    from imdh_cli.errors import UsageError
-
-    if sys.stdout.isatty():
-        raise UsageError("a model is not written to a terminal", "redirect it: imdh fit ... -o - > model.npz")
-    save(model, "/dev/stdout", force=True)
 
 
 def choice_in_words(chosen: Pruning, requested: Any) -> str:
@@ -319,14 +325,14 @@ def _tell_summary(voice: Voice, result: Fit, seconds: float, o: dict[str, Any]) 
     sizes = ", ".join(f"{n:,}" for n in cluster_sizes(model)[:12])
     more = "" if model.n_clusters <= 12 else " ..."
     counted = int(model.counts[0])
-    of = "" if counted == t.used else f" of the last {counted:,}"
+    of = "" if counted == model.metadata["rows"]["used"] else f" of the last {counted:,}"
     voice.say(f"rows in each{of}: {sizes}{more}; {plural(result.pruning.largest, 'leaf', 'leaves')} in use")
     speed = t.rows * (result.passes + result.recounted) / seconds
     voice.say(
         f"{seconds:.1f} s, {speed / 1e6:.2f} million rows/s, {peak_memory_mb():.0f} MB at most; "
-        f"wrote {o['output']}"
+        f"wrote {'standard output' if takes_stdout(o['output']) else o['output']}"
     )
-    if result.pruning.clarity == "close":
+    if result.pruning.clarity == "close" and not takes_stdout(o["output"]):
         voice.say(f"next: imdh report {o['output']}, or imdh prune {o['output']} -k N")
 
 

@@ -52,10 +52,9 @@ def selection_of_update(o: dict[str, Any], model: Model, source: Source) -> Sele
     UsageError
         When other features are asked for.
     DataError
-        When one is not there.
+        When one is not there, or is of another kind.
     """
-    from imdh_cli.features import Selection
-    from imdh_cli.sources import check_columns
+    from imdh_cli.features import Selection, ready
 
     spec = model.spec
     if o["columns"] is not None and set(o["columns"]) != set(spec.source_columns):
@@ -67,8 +66,7 @@ def selection_of_update(o: dict[str, Any], model: Model, source: Source) -> Sele
     clash = set(o["exclude"]) & set(spec.source_columns)
     if clash:
         raise UsageError(f'-x: "{min(clash)}" is a feature of the model')
-    source.expect(numbers=spec.numbers, texts=spec.texts)
-    check_columns(spec.source_columns, source.schema.names, source.parts[0].name)
+    ready(source, spec)
     if o["missing"] is not None:
         spec = replace(spec, missing=o["missing"])
     left_out = [(str(name), str(why)) for name, why in model.metadata["left_out_columns"]]

@@ -575,7 +575,7 @@ def _metadata(
     """What the model says of itself: nothing that depends on time, threads or folders."""
     tally = run.tally
     how = "recounted" if run.recounted else "windowed" if run.passes == 1 else "last pass"
-    inputs = [part.name.rstrip("/").rsplit("/", 1)[-1] for part in source.parts]
+    inputs = [_base_name(part.name) for part in source.parts]
     rows = {"read": tally.rows, "used": tally.used, "skipped": tally.skipped, "bad": tally.bad}
     cells = {"missing": tally.missing, "infinite": tally.infinite, "unseen": tally.unseen}
     if run.update is not None:
@@ -608,6 +608,12 @@ def _metadata(
         },
         "notes": [f"early and late rows differ in {name}" for name in run.drifting],
     }
+
+
+def _base_name(path: str) -> str:
+    """A path's last part; bytes in it that are no UTF-8, which no JSON holds, as U+FFFD."""
+    base = path.rstrip("/").rsplit("/", 1)[-1]
+    return base.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _model(
