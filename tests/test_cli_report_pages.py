@@ -418,3 +418,15 @@ def test_sampled_rows_lie_on_their_own_side_of_the_cut(tmp_path, scale, missing)
         share = np.mean(scatter.across < 0.0)
         assert share == pytest.approx(model.counts[2 * node - 1] / split.rows, abs=0.12)
         assert np.abs(scatter.across).max() < 6.0
+
+
+# --- the README's pictures --------------------------------------------------------------------------
+
+
+def test_pictures_of_the_readme_are_there_and_small():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    pictures = [ROOT / name for name in re.findall(r"!\[[^\]]+\]\(([^)]+\.png)\)", text)]
+    assert {path.name for path in pictures} >= {"page.png", "node.png"}
+    for path in pictures:
+        assert path.read_bytes().startswith(MAGIC["png"])
+        assert path.stat().st_size < 200_000
