@@ -11,7 +11,7 @@ import click
 
 from imdh_cli.cli import options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, takes_stdout, threads_asked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,7 +140,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
             "rows_per_second": round(done.tally.rows / seconds),
             "peak_memory_mb": round(peak_memory_mb(), 1),
         }
-        echo_json(summary, err=output == "-")
+        echo_json(summary, err=takes_stdout(output))
     else:
         where = " and ".join(t for t in (output, o["folder"]) if t and t != "-")
         voice.say(

@@ -50,6 +50,7 @@ def cli(context: click.Context) -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit with a status of `errors.ExitStatus`."""
+    _open_closed_streams()
     _listen()
     debug = "--debug" in sys.argv[1:]
     try:
@@ -83,6 +84,12 @@ def main() -> NoReturn:
     except MemoryError:
         _tell("out of memory", "use a smaller --buffer-rows or --depth, or fewer columns")
         _leave(ExitStatus.FAILED)
+    except OSError as error:  # reading and writing files ends in an ImdhError: this is stdout, or the system
+        if debug:
+            _traceback()
+        _silence_stdout()
+        _tell(f"{error.filename or 'standard output'}: {error.strerror or error}", None)
+        _leave(ExitStatus.FAILED)
     except Exception as error:
         if debug:
             _traceback()
@@ -101,6 +108,20 @@ def _run() -> None:
         return
     with cli.make_context("imdh", sys.argv[1:]) as context:
         cli.invoke(context)
+
+
+def _open_closed_streams() -> None:
+    """What the shell has closed (`<&-`, `2>&-`) is opened as nothing, before a file takes its number.
+
+    Nothing can be read from it; it takes messages; but labels written to a closed stdout are an error.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115
 
 
 def _listen() -> None:
@@ -151,7 +172,8 @@ def _leave(status: int) -> NoReturn:
         _silence_stdout()
     except OSError as error:
         _silence_stdout()
-        _tell(f"standard output: {error.strerror}", None)
+        if status == ExitStatus.DONE:  # else the error is known already
+            _tell(f"standard output: {error.strerror}", None)
         status = ExitStatus.FAILED
     sys.exit(int(status))
 

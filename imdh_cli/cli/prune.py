@@ -9,7 +9,7 @@ import click
 
 from imdh_cli.cli import options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, echo_json, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, takes_stdout, threads_asked
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
@@ -56,27 +56,28 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
 
     model = load(path)
     params = options.prune_params(o, model.params.prune)
-    if o["output"] is not None and o["output"] != "-":
-        from imdh_cli.atomic import check_target
+    changes = data or o["output"] is not None or params != model.params.prune
+    target = o["output"] or path
+    if changes:
+        from imdh_cli.cli.fit import check_model_target
 
-        check_target(o["output"], force=o["force"], inputs=data)
+        check_model_target(target, force=o["force"] or o["output"] is None, inputs=data)
     if data:
         model = _recounted(model, data, o, voice)
     changed, chosen = reprune.reprune(model, params)
-    changes = data or o["output"] is not None or params != model.params.prune
     if changes:
         from imdh_cli.cli.fit import write_model
 
-        target = o["output"] or path
         write_model(changed, target, force=o["force"] or o["output"] is None)
     if o["as_json"]:
         shown = _table(changed, chosen) if o["table"] else changed.metadata["choice"]
-        echo_json(shown)
+        echo_json(shown, err=takes_stdout(o["output"]))
     elif o["table"]:
-        _print_table(_table(changed, chosen))
+        _print_table(_table(changed, chosen), err=takes_stdout(o["output"]))
     from imdh_cli.cli.fit import choice_in_words
 
-    voice.say(choice_in_words(chosen, params.clusters) + (f"; wrote {target}" if changes else ""))
+    written = "standard output" if takes_stdout(target) else target
+    voice.say(choice_in_words(chosen, params.clusters) + (f"; wrote {written}" if changes else ""))
 
 
 def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> Model:
@@ -123,10 +124,10 @@ def _table(model: Model, chosen: Pruning) -> list[dict[str, Any]]:
     return rows
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
+def _print_table(rows: list[dict[str, Any]], *, err: bool) -> None:
     """Tab-separated, a header first: for eyes, cut and awk."""
     names = list(rows[0])
-    click.echo("\t".join(names))
+    click.echo("\t".join(names), err=err)
     for row in rows:
         cells = []
         for name in names:
@@ -137,4 +138,4 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
                 cells.append("*" if value else "")
             else:
                 cells.append(f"{value:.6g}" if isinstance(value, float) else str(value))
-        click.echo("\t".join(cells))
+        click.echo("\t".join(cells), err=err)

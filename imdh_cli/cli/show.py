@@ -50,10 +50,13 @@ class Voice:
             self._write(printable(text))
 
     def _write(self, line: str) -> None:
-        if self._display is not None:
-            self._display.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        try:
+            if self._display is not None:
+                self._display.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            else:
+                print(line, file=sys.stderr, flush=True)
+        except OSError:  # nobody listens (`2>&1 | head -1`), or there is no room: the work goes on
+            self.quiet = True
 
     def on_progress(self) -> Callable[[Progress], None] | None:
         """The callback for `pipeline`, or None where nobody would see it."""
@@ -125,11 +128,17 @@ def echo_json(value: Any, *, err: bool = False) -> None:
     click.echo(text, err=err)
 
 
+def takes_stdout(output: str | None) -> bool:
+    """Whether an output is standard output, so that nothing else may go there."""
+    return output in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
 def peak_memory_mb() -> float:
     """The most memory this process has held, in MB."""
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def threads_asked(asked: int | None, voice: Voice) -> int:
