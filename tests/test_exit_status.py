@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import signal
@@ -17,6 +18,7 @@ from imdh_cli.errors import ExitStatus
 from tests.cli import (
     PROGRAM,
     ROOT,
+    arrays,
     blobs,
     descend,
     imdh,
@@ -212,6 +214,48 @@ def test_labels_of_a_stream_come_row_by_row(folder):
     assert said[:3] == ["cluster", *map(str, descend(folder / "m.npz", X).label)]
 
 
+def test_nobody_listening_to_stderr_does_not_stop_the_work(folder, tmp_path):
+    ran = shell(f"imdh fit {folder}/t.csv -v -o m.npz 2>&1 | true", tmp_path)
+    assert ran.status == 0
+    assert len(arrays(tmp_path / "m.npz")["counts"]) == 511
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "out", "err"),
+    [
+        ("imdh prune m.npz --json 2>&-", 0, "{", ""),
+        ("imdh report none.npz 2>&-", 4, "", ""),
+        ("imdh prune m.npz >&-", 0, "", "3 clusters"),
+        ("imdh report m.npz >&-", 1, "", "error: standard output: Bad file descriptor\n"),
+        (
+            "imdh assign m.npz t.csv -q >&-",
+            1,
+            "",
+            "error: cannot write standard output: bad file descriptor\n",
+        ),
+        ("imdh prune m.npz - -o n.npz <&-", 3, "", "error: stdin: "),
+        ("imdh prune m.npz <&- >&- 2>&-", 0, "", ""),
+    ],
+)
+def test_streams_that_the_shell_has_closed(folder, line, status, out, err):
+    ran = shell(line, folder)
+    assert ran.status == status
+    assert ran.text[:1] == out
+    assert ran.err.startswith(err)
+    assert len(ran.err.splitlines()) <= 2
+    assert (ran.err == "") == (err == "")
+
+
+def test_what_goes_to_stdout_goes_there_alone(folder):
+    """A model on stdout: the summary, as JSON or a table, is on stderr."""
+    for words in (["fit", "t.csv", "--json", "-q"], ["prune", "m.npz", "--table"]):
+        ran = program(*words, "-o", "-", cwd=folder)
+        with np.load(io.BytesIO(ran.out), allow_pickle=False) as model:
+            assert len(model["counts"]) == 511
+        assert ran.err
+        assert "wrote -" not in ran.err
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize(
     "line",
@@ -224,7 +268,9 @@ def test_labels_of_a_stream_come_row_by_row(folder):
 def test_a_full_device_is_an_error(folder, line):
     ran = shell(line, folder)
     assert ran.status == 1
-    assert "no space left on device" in one_line_error(ran.err).lower()
+    said = one_line_error(ran.err).lower()
+    assert "no space left on device" in said
+    assert "bug" not in said
 
 
 def test_a_full_disk_leaves_the_old_output(folder, tmp_path):
