@@ -679,16 +679,31 @@ def prune(
             max_clusters=max_clusters,
             threshold=2.0,
         )
-        choice = _judged(choice, stricter.K)
+        laxer = prune(
+            summary,
+            weight=weight,
+            elbow=elbow,
+            min_size=min_size,
+            max_clusters=max_clusters,
+            threshold=1.25,
+        )
+        at_bottom = any(
+            i >= 2**depth and summary.counts[i - 1] >= max(1, min_size)
+            for i in terminals(order, removals[K], depth)
+        )
+        choice = _judged(choice, stricter.K, laxer.S + 1, at_bottom)
     return choice
 
 
-def _judged(choice: Choice, K2: int) -> Choice:
-    """Clarity, and the other numbers worth showing."""
+def _judged(choice: Choice, K2: int, S125: int, at_bottom: bool) -> Choice:
+    """Clarity, and the other numbers worth showing: clear if all readings give the same number.
+
+    Also not clear where a cluster is a leaf of the full tree, which could not be split any further.
+    """
     K, S, V = choice.K, choice.S, choice.V
     if S == 0:
         return replace(choice, clarity="none")
-    if K == S + 1 == V + 1 == K2:
+    others = {S + 1, V + 1, K2, S125} - {K}
+    if not others and not at_bottom:
         return replace(choice, clarity="clear")
-    others = {S + 1, V + 1, K2} - {K}
     return replace(choice, clarity="close", alternatives=tuple(sorted(others)))

@@ -314,6 +314,8 @@ def choice_in_words(chosen: Pruning, requested: Any) -> str:
     if chosen.clarity == "clear":
         return f"{k}: a clear choice"
     others = " or ".join(str(a) for a in chosen.alternatives)
+    if not others:
+        return f"{k}: not a clear choice, since a cluster at the tree's last level may hold more; try --depth"
     return f"{k}: a close choice; {others} would be reasonable, too"
 
 

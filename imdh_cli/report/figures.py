@@ -162,10 +162,15 @@ class Choice:
         if self.clarity == "clear":
             return (
                 "Every valley deeper than chance is a boundary between two of these clusters, and "
-                "a stricter test finds the same number."
+                "a stricter and a laxer test find the same number."
             )
         if self.clarity == "close":
-            return f"Other numbers are as defensible: {others or 'a stricter test finds one'}."
+            if not others:
+                return (
+                    "A cluster lies at the tree's last level and may hold more than one: "
+                    "try a larger --depth."
+                )
+            return f"Other numbers are as defensible: {others}."
         if self.clarity == "none":
             return (
                 "No cut runs through a valley deeper than chance makes one, so all rows are one "

@@ -383,7 +383,10 @@ def _choice(meta: dict[str, Any], pruning: Pruning | None, natural: Pruning, n_c
         clarity=clarity,
         natural=natural.n_clusters,
         natural_clarity=natural.clarity,
-        alternatives=tuple(Alternative(k, reasons.get(k, "a stricter test")) for k in others),
+        alternatives=tuple(
+            Alternative(k, reasons.get(k, "a laxer test" if k > valleys else "a stricter test"))
+            for k in others
+        ),
         largest=natural.largest,
         credit=_finite(np.asarray(natural.credit, dtype=np.float64)),
         total_ss=_finite(np.asarray(natural.total_ss, dtype=np.float64)),
