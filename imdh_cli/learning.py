@@ -384,6 +384,8 @@ class Learner:
     def meet(self, X: np.ndarray) -> None:
         """Take one block of raw rows, at most `block_rows` of them; all but the last of a pass are full."""
         assert self._stages is not None
+        if len(X) > self.block_rows:  # compiled code does not look where a block ends
+            raise ValueError(f"{len(X)} rows in a block of {self.block_rows}")
         block = self._stages.free()
         block.rows = n = len(X)
         s = self.scaling

@@ -455,7 +455,6 @@ def test_an_odd_column_does_not_spoil_the_clusters(tmp_path, name):
     np.testing.assert_allclose(scale, 1.0 if "constant" in name else sd, rtol=1e-9)
 
 
-@pytest.mark.xfail(run=False, reason="writes past a block's end when blocks have fewer than 1,024 rows")
 def test_a_table_of_many_columns_is_learned_in_its_order(tmp_path):
     X, which = blobs(1500, d=600, distance=60)
     words = ["--shuffle", "none", "--passes", 1, "--depth", 3, "-k", 3]

@@ -247,7 +247,8 @@ class _Run:
         self.moments.add(first)
         self._start(self.moments.scaling(self.params.scale))
         self.learner.begin_pass(counting=True, reading=True)
-        self.learner.meet(first)
+        for k in range(0, len(first), self.block_rows):
+            self.learner.meet(first[k : k + self.block_rows])
         self._save(leg, len(first), self.moments.state(), {})
         return len(first)
 
