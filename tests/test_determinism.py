@@ -23,7 +23,7 @@ def small_blocks(monkeypatch):
     """Blocks and windows of few rows and processors enough: all turns of a large run in a small one."""
     monkeypatch.setattr(learning, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(learning, "WINDOW_ROWS", BLOCK)
-    monkeypatch.setattr("imdh_cli.pipeline.fitting.SEED_ROWS", BLOCK // 2)
+    monkeypatch.setattr("imdh_cli.pipeline.passes.SEED_ROWS", BLOCK // 2)
     monkeypatch.setattr("imdh_cli.cli.options.usable_threads", lambda: 8)
 
 

@@ -302,7 +302,7 @@ def test_a_pieced_input_is_read_as_often_as_there_are_passes(data, monkeypatch):
     [(500, 2, True, "recounted"), (1500, 1, False, "windowed")],
 )
 def test_small_inputs_are_met_twice_and_large_ones_once(tmp_path, monkeypatch, rows, passes, recounted, how):
-    monkeypatch.setattr("imdh_cli.pipeline.fitting.AGAIN_ROWS", 1000)
+    monkeypatch.setattr("imdh_cli.pipeline.passes.AGAIN_ROWS", 1000)
     X, _ = blobs(rows)
     done = fitted(write(tmp_path / "t.parquet", X), depth(2, buffer_rows=200))
     assert (done.passes, done.recounted) == (passes, recounted)
