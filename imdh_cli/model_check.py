@@ -208,8 +208,8 @@ def _check_offsets(arrays: Mapping[str, np.ndarray]) -> None:
 
 def _check_moments(arrays: Mapping[str, np.ndarray]) -> None:
     """A node's count, mean and sums of squares are those of its children together."""
-    stored = tuple(arrays[name] for name in ("counts", "means", "sums_of_squares"))
-    left, right = (tuple(a[first::2] for a in stored) for first in (1, 2))
+    stored = (arrays["counts"], arrays["means"], arrays["sums_of_squares"])
+    left, right = ((stored[0][i::2], stored[1][i::2], stored[2][i::2]) for i in (1, 2))
     m = len(left[0])
     with np.errstate(over="ignore", invalid="ignore"):
         counts, means, squares = merge_moments(left, right)

@@ -142,7 +142,7 @@ def _nothing(key: str, value: Any) -> None:
 def _typed(hint: Any) -> Check:
     """The check of a parameter, from the type its dataclass declares: said once, there."""
     origin = get_origin(hint)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return partial(_parameters, hint)
     if origin is Literal:
         return _one_of(*get_args(hint))
@@ -173,7 +173,7 @@ def _parameters(kind: type, key: str, values: Any) -> None:
     if not isinstance(values, dict):
         _fault(f"{key} is no object")
     hints = get_type_hints(kind)
-    for field in fields(kind):  # type: ignore[arg-type]
+    for field in fields(kind):
         if field.name in values:
             _typed(hints[field.name])(f"{key}.{field.name}", values[field.name])
 

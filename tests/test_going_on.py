@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -190,7 +191,7 @@ def test_an_update_in_order_equals_having_streamed_both(tmp_path, cuts, scale):
     run("fit", write(tmp_path / "all.parquet", X), "-o", whole, *IN_ORDER, "--scale", scale)
     bounds = [0, *cuts, len(X)]
     model = tmp_path / "model.npz"
-    for i, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for i, (low, high) in enumerate(pairwise(bounds)):
         part = write(tmp_path / f"{i}.parquet", X[low:high])
         if i == 0:
             run("fit", part, "-o", model, *IN_ORDER, "--scale", scale)
