@@ -1,0 +1,48 @@
+"""Windowed statistics of one pass stand for a recount."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from imdh_cli import features, pipeline
+from imdh_cli.params import FeatureParams, FitParams, SourceParams
+from imdh_cli.reprune import reprune
+from imdh_cli.sources import open_source
+
+ROWS, D, K = 2_000_000, 3, 6
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Two million rows around six centres, as an Arrow file of eight batches; and the last 100,000."""
+    rng = np.random.default_rng(3)
+    centres = 6 * rng.standard_normal((K, D))
+    path = tmp_path_factory.mktemp("large") / "rows.arrow"
+    schema = pa.schema([(f"x{j}", pa.float64()) for j in range(D)])
+    with pa.ipc.new_file(path, schema) as writer:
+        for _ in range(8):
+            X = centres[rng.integers(0, K, ROWS // 8)] + rng.standard_normal((ROWS // 8, D))
+            writer.write_batch(pa.record_batch(list(X.T.copy()), schema=schema))
+    return str(path), X[:100_000]
+
+
+def test_one_pass_with_windows_gives_the_clusters_of_a_recount(file):
+    path, X = file
+    params = SourceParams(threads=2)
+    with closing(open_source([path], params)) as source:
+        chosen = features.choose(source, FeatureParams())
+        once = pipeline.fit(source, chosen, FitParams(passes=1, recount="no"), threads=2).model
+    assert once.metadata["statistics"] == "windowed"
+    assert ROWS // 2 <= once.counts[0] <= 3 * ROWS // 4
+    with closing(open_source([path], params)) as source:
+        counted, _ = pipeline.recount(once, source, threads=2)
+    assert counted.counts[0] == ROWS
+    again, _ = reprune(counted, once.params.prune)
+    assert again.n_clusters == once.n_clusters
+    labels = [pipeline.Labeller(model, None)(X)["cluster"] for model in (once, again)]
+    assert adjusted_rand_score(*labels) >= 0.98
