@@ -17,6 +17,7 @@ from imdh_cli import model_check, model_file, model_metadata
 from imdh_cli.atomic import Target
 from imdh_cli.errors import ModelError
 from imdh_cli.params import FitParams
+from imdh_cli.tree import CLIP, Scaling
 
 if TYPE_CHECKING:
     from imdh_cli.features import FeatureSpec
@@ -101,6 +102,13 @@ class Model:
     def params(self) -> FitParams:
         """The parameters of the fit."""
         return FitParams.from_dict(self.metadata["parameters"])
+
+    @property
+    def scaling(self) -> Scaling:
+        """The coordinates of the tree; a missing cell stands at the training mean."""
+        if self.params.scale == "none":
+            return Scaling(self.center, self.scale, self.extras.get("fill", self.means[0]), np.inf)
+        return Scaling(self.center, self.scale, np.zeros(self.n_features), CLIP)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that goes into the file, in the file's order; arrays are not copied."""

@@ -13,7 +13,6 @@ from imdh_cli.pipeline.labelling import (
     Labeller,
     assign,
     label_schema,
-    scaling_of,
 )
 from imdh_cli.pipeline.reading import OnProgress, Progress
 
@@ -30,5 +29,4 @@ __all__ = [
     "label_schema",
     "labelled",
     "recount",
-    "scaling_of",
 ]

@@ -10,7 +10,6 @@ from imdh_cli.features import Tally
 from imdh_cli.learning import Learner
 from imdh_cli.model import Model
 from imdh_cli.order import RowStream
-from imdh_cli.pipeline.labelling import scaling_of
 from imdh_cli.pipeline.reading import OnProgress, Reader, no_rows
 from imdh_cli.sources.base import Source
 from imdh_cli.tree import Tree
@@ -35,7 +34,7 @@ def recount(
         mean_squares=np.zeros(model.n_splits),
         variances=model.projection_sd**2,
     )
-    learner = Learner(tree, scaling_of(model), model.params, threads)
+    learner = Learner(tree, model.scaling, model.params, threads)
     learner.begin_recount(model.thresholds, model.projection_sd)
     for X in RowStream(reader.rows()).blocks(learner.block_rows):
         learner.meet(X)

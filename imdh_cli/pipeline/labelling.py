@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,21 +17,13 @@ from imdh_cli.features import Tally, extract
 from imdh_cli.model import Model
 from imdh_cli.pipeline.reading import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
-from imdh_cli.tree import CLIP, Scaling
 
 BLOCK_ROWS = 8192  # standardised at a time
+PATIENCE = 3.0  # seconds for a write under way when the run is interrupted
 
 
 class SinkLike(Protocol):
     def write(self, batch: pa.RecordBatch) -> None: ...
-
-
-def scaling_of(model: Model) -> Scaling:
-    """The coordinates of a model's tree; a missing cell stands at the training mean."""
-    if model.params.scale == "none":
-        fill = model.extras.get("fill", model.means[0])
-        return Scaling(model.center, model.scale, fill, np.inf)
-    return Scaling(model.center, model.scale, np.zeros(model.n_features), CLIP)
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Labeller:
         counts, min_size = model.counts, model.params.prune.min_size
         self.extra = extra
         self._model = model
-        self._scaling = scaling_of(model)
+        self._scaling = model.scaling
         if clusters is None:
             k, labels = model.n_clusters, model.cluster_of_leaf
         else:
@@ -189,7 +182,18 @@ class _Writer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._threaded:
             return
-        self._queue.put(None)
-        self._thread.join()
+        if kind is None:
+            self._queue.put(None)
+            self._thread.join()
+        else:
+            self._end_soon()
         if kind is None and self._error is not None:
             raise self._error
+
+    def _end_soon(self) -> None:
+        """Write nothing more. What is being written may go into a pipe that nobody reads: wait, not for ever."""
+        with suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()
+        self._queue.put(None)
+        self._thread.join(PATIENCE)

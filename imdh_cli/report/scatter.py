@@ -17,10 +17,9 @@ import numpy as np
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report.figures import Summary
-from imdh_cli.tree import CLIP, Scaling
 
 if TYPE_CHECKING:
-    from imdh_cli.model import Model
+    pass
 
 ROWS = 400  # dots in a picture
 NODES = 40  # pictures, of the splits that matter to the fewest clusters
@@ -60,7 +59,7 @@ class Sampler:
         if summary.model is None:
             raise UsageError("a summary without its model cannot take rows")
         self._model = summary.model
-        self._scaling = _scaling(self._model)
+        self._scaling = self._model.scaling
         nodes = sorted(summary.splits, key=lambda i: summary.splits[i].from_k or 0)[:NODES]
         nodes = list(dict.fromkeys([*also, *nodes]))
         d = self._model.n_features
@@ -113,13 +112,6 @@ class Sampler:
         w = _leading(rest)
         s = model.projection_sd[i] or 1.0
         return Scatter(node, self._seen[node], (p - model.thresholds[i]) / s, rest @ w, w)
-
-
-def _scaling(model: Model) -> Scaling:
-    """As `pipeline.scaling_of`, which brings the compiler along."""
-    if model.params.scale == "none":
-        return Scaling(model.center, model.scale, model.extras.get("fill", model.means[0]), np.inf)
-    return Scaling(model.center, model.scale, np.zeros(model.n_features), CLIP)
 
 
 def _leading(c: np.ndarray) -> np.ndarray:
