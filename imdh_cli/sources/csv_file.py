@@ -206,6 +206,8 @@ class CsvPart:
             text, self._stream = self._stream, None
             head, self._head = self._head, b""
             return text._replace(read=prefixed(head, text.read))
+        if self._text.seekable:
+            return self._text.open_at(self._dialect.start)
         text = self._text.open()
         filled(text.read, self._dialect.start)
         return text
@@ -230,13 +232,13 @@ class CsvPart:
         self.bad_rows = self.bytes_read = 0
         text = self._from_first_row()
         try:
-            yield from self._numbered(parser, text.read, None, self._params.max_rows, self._params.threads)
+            yield from self._numbered(parser, text, None, self._params.max_rows, self._params.threads)
         finally:
             text.close()
 
     def _piece(self, parser: BlockParser, offset: int, size: int) -> Iterator[Chunk]:
         read = self._range(offset, offset + size, exact=True)
-        return self._numbered(parser, read, offset, None, 1)
+        return self._numbered(parser, OpenText(read, lambda: None), offset, None, 1)
 
     def _range(self, start: int, stop: int, *, exact: bool = False) -> Read:
         """Bytes of the rows, counted from the first row's start; `exact`: all of them must be there."""
@@ -267,9 +269,9 @@ class CsvPart:
         return rows, lines
 
     def _numbered(
-        self, parser: BlockParser, read: Read, offset: int | None, limit: int | None, threads: int
+        self, parser: BlockParser, text: OpenText, offset: int | None, limit: int | None, threads: int
     ) -> Iterator[Chunk]:
-        """Chunks of the rows that `read` gives, all of them or a piece `offset` bytes after the first row."""
+        """Chunks of the rows of a text: of all of it, or of a piece `offset` bytes after the first row."""
         rows = lines = 0
         left = limit if limit is not None else 1 << 62
 
@@ -279,7 +281,7 @@ class CsvPart:
 
         # Setting up a column costs about as much as parsing it in 64 rows; memory counts too.
         size = max(BLOCK, min(ROWS // 2 * self._dialect.first_end, SAMPLE))
-        parsed = ordered_map(parser, blocks(read, self._scanner, size), threads)
+        parsed = ordered_map(parser, blocks(text.read, self._scanner, size, text.back), threads)
         try:
             for block, found in parsed:
                 while isinstance(found, Fault):

@@ -12,7 +12,7 @@ A block that is not tidy is walked quoted field by quoted field with a regular e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow as pa
 from imdh_cli.sources.compression import Read, filled
 
 MAX_RECORD = 64 << 20  # bytes; more than this without a record's end is an unclosed quote, or no table
+_PORTION = 1 << 18
 
 
 class UnclosedQuote(Exception):
@@ -130,7 +131,7 @@ class Scanner:
         A doubled quote may end one stretch and begin the next. An open last stretch has no end.
         """
         letters = np.frombuffer(data, dtype=np.uint8)
-        quotes = np.flatnonzero(letters == ord('"'))
+        quotes = _places(letters, ord('"'))
         opening, closing = quotes[::2], quotes[1::2]
         before = opening[1:] if opening[0] == 0 else opening
         after = closing[:-1] if quotes[-1] == len(data) - 1 and len(quotes) % 2 == 0 else closing
@@ -152,8 +153,13 @@ class Scanner:
         return np.array(opening, dtype=np.int64), np.array(closing, dtype=np.int64)
 
 
-def blocks(read: Read, scanner: Scanner, size: int) -> Iterator[Block]:
+def blocks(
+    read: Read, scanner: Scanner, size: int, back: Callable[[int], None] | None = None
+) -> Iterator[Block]:
     """Blocks of about `size` bytes, each of whole records; larger where a record is.
+
+    The half record at a block's end is read again, when one can go `back`, and otherwise put in front
+    of what is read next, which means copying all of that.
 
     Raises
     ------
@@ -182,8 +188,20 @@ def blocks(read: Read, scanner: Scanner, size: int) -> Iterator[Block]:
         if ended:
             return
         rest = data[end:]
+        if back is not None and end:
+            back(len(rest))
+            rest = b""
         # Doubling keeps the work for one huge record linear in its length.
         want = size if end else max(size, len(rest))
+
+
+def _places(letters: np.ndarray, letter: int) -> np.ndarray:
+    """Where a letter stands, in order."""
+    # In portions: a temporary array of a whole block is new memory each time, and that costs more.
+    found = [
+        np.flatnonzero(letters[i : i + _PORTION] == letter) + i for i in range(0, len(letters), _PORTION)
+    ]
+    return np.concatenate(found)
 
 
 def line_count(data: bytes) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from imdh_cli.errors import DataError
 from imdh_cli.sources.base import Opener
@@ -20,10 +21,14 @@ _FIRST = 1024
 
 
 class OpenText(NamedTuple):
-    """Text to read from; `close` lets go of the file."""
+    """Text to read from; `close` lets go of the file.
+
+    back : goes back so many bytes; None where that is impossible.
+    """
 
     read: Read
     close: Callable[[], None]
+    back: Callable[[int], None] | None = None
 
 
 class TextFile:
@@ -33,7 +38,7 @@ class TextFile:
 
     encoding : what the text is in; a byte order mark decides, whatever was asked for.
     codec : "gzip", "zstd", "bz2" or None. Known after the first `open`, like `encoding`.
-    count : is told of the bytes taken from the file by `open`, not by `read_at`.
+    count : is told of the bytes taken from the file by `open`, negative where it goes back; not by `read_at`.
     path : of a file on this machine that can be read again.
     """
 
@@ -88,6 +93,23 @@ class TextFile:
         if self.encoding.kind == "stream":
             text = converted(text, self.encoding.name)
         return OpenText(text, raw.close)
+
+    def open_at(self, offset: int) -> OpenText:
+        """A seekable text from any place."""
+        assert self._path is not None
+        try:
+            # Without a buffer of its own: what is read is larger than one, and would go through it.
+            file = open(self._path, "rb", buffering=0)  # noqa: SIM115
+            file.seek((self._mark or 0) + offset)
+        except OSError as error:
+            raise cannot_read(self.name, error) from error
+        raw = Counted(cast(BinaryIO, file), self.name, self._count)
+
+        def back(n: int) -> None:
+            file.seek(-n, os.SEEK_CUR)
+            self._count(-n)
+
+        return OpenText(raw.read, raw.close, back)
 
     def read_at(self, offset: int, n: int) -> bytes:
         """`n` bytes of a seekable text, fewer at its end."""
