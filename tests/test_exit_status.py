@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -407,6 +408,57 @@ def test_a_second_signal_would_end_it_at_once(folder, monkeypatch):
     monkeypatch.setattr("imdh_cli.reprune.reprune", interrupted)
     imdh("prune", folder / "m.npz", "-k", 2, status=130)
     assert then == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_signal_ends_it_while_nobody_reads_its_pipe(folder, threads):
+    """As in `imdh assign ... | less`, after the first page."""
+    words = ["assign", "m.npz", "long.csv", "--batch-rows", 2000, "--threads", threads]
+    process = start(*words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout as pipe, process.stderr as err:
+        assert pipe.read(1)
+        time.sleep(1)  # by now the pipe is full
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
+        assert b"interrupted" in err.read()
+
+
+def test_a_signal_while_the_output_is_put_in_place_changes_nothing(folder, tmp_path, monkeypatch):
+    from imdh_cli import model
+
+    save = model.save
+
+    def interrupted(*words: object, **options: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        save(*words, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model, "save", interrupted)
+    ran = imdh("prune", folder / "m.npz", "-k", 2, "-o", tmp_path / "two.npz")
+    assert "interrupted" not in ran.err
+    assert (tmp_path / "two.npz").exists()
+
+
+LATE = """
+import os, signal, sys
+from imdh_cli.cli import signals
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+        kill(pid, number)
+signals.listen()
+signals.keep_status(3)
+sys.late = Late()  # goes in the interpreter's last steps
+"""
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "os.kill(os.getpid(), signal.SIGINT); sys.exit(0)"])
+def test_a_signal_on_the_way_out_does_not_change_the_status(end):
+    done = subprocess.run([sys.executable, "-c", LATE + end], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (3, b"")
 
 
 def test_ctrl_c_stays_ignored_where_the_shell_has_it_ignored(folder, monkeypatch):

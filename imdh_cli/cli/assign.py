@@ -12,6 +12,7 @@ import click
 from imdh_cli.cli import options
 from imdh_cli.cli.help import ExamplesCommand
 from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, takes_stdout, threads_asked
+from imdh_cli.cli.signals import finish_first
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,6 +118,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
             on_progress=voice.on_progress(),
         )
         notes = list(source.notes)
+        finish_first(output)
     voice.close()
     for text in notes:
         voice.note(text)

@@ -15,6 +15,7 @@ import click
 from imdh_cli.cli import going_on, options
 from imdh_cli.cli.help import ExamplesCommand
 from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, takes_stdout, threads_asked
+from imdh_cli.cli.signals import finish_first
 from imdh_cli.params import MAX_DEPTH, PAPER_PRESET, FitParams
 
 if TYPE_CHECKING:
@@ -298,6 +299,7 @@ def write_model(model: Any, target: str, *, force: bool) -> None:
     """To a path, or for `-` to stdout."""
     from imdh_cli.model import save
 
+    finish_first(target)
     if target == "-":
         save(model, "/dev/stdout", force=True)
     else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from imdh_cli.cli import options
+from imdh_cli.cli.signals import on_first
 from imdh_cli.errors import UsageError
 from imdh_cli.params import FitParams, LearnParams
 
@@ -146,11 +146,7 @@ def _file_identity(path: str) -> dict[str, Any]:
 def end_with_checkpoint(checkpoint: Checkpoint) -> None:
     """From here on the first signal writes a checkpoint and ends; the next one ends at once."""
 
-    def first(number: int, frame: Any) -> None:
+    def first() -> None:
         checkpoint.stop = True
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    signal.signal(signal.SIGTERM, first)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, first)
+    on_first(first)

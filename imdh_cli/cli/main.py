@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-from types import FrameType
+import threading
 from typing import NoReturn
 
 import click
 
 from imdh_cli import __version__
+from imdh_cli.cli import signals
 from imdh_cli.cli.help import ExamplesGroup
 from imdh_cli.errors import ExitStatus, ImdhError, Stopped
 
@@ -51,45 +51,54 @@ def cli(context: click.Context) -> None:
 def main() -> NoReturn:
     """Run the command line and exit with a status of `errors.ExitStatus`."""
     _open_closed_streams()
-    _listen()
+    signals.listen()
+    try:
+        status = _outcome()
+    except KeyboardInterrupt:  # while something else was being told
+        status = ExitStatus.INTERRUPTED
+    _leave(status)
+
+
+def _outcome() -> int:
+    """Run the command line; tell what went wrong. The status to exit with."""
     debug = "--debug" in sys.argv[1:]
     try:
         _run()
         sys.stdout.flush()
-        _leave(ExitStatus.DONE)
+        return ExitStatus.DONE
     except click.exceptions.Exit as done:
-        _leave(done.exit_code)
+        return done.exit_code
     except click.UsageError as error:
         _tell(error.format_message(), _usage_hint(error))
-        _leave(ExitStatus.USAGE)
+        return ExitStatus.USAGE
     except click.ClickException as error:
         _tell(error.format_message(), None)
-        _leave(ExitStatus.USAGE)
+        return ExitStatus.USAGE
     except Stopped as stopped:
         _tell(stopped.message, stopped.hint, kind="imdh")
-        _leave(ExitStatus.INTERRUPTED)
+        return ExitStatus.INTERRUPTED
     except (KeyboardInterrupt, click.Abort):
         if sys.stderr is not None and sys.stderr.isatty():
             sys.stderr.write("\n")  # after the terminal's ^C
         _tell("interrupted; no file was written", None, kind="imdh")
-        _leave(ExitStatus.INTERRUPTED)
+        return ExitStatus.INTERRUPTED
     except BrokenPipeError:
         _silence_stdout()
-        _leave(ExitStatus.DONE)
+        return ExitStatus.DONE
     except ImdhError as error:
         if debug:
             _traceback()
         _tell(error.message, error.hint)
-        _leave(error.status)
+        return error.status
     except MemoryError:
         _tell("out of memory", "use a smaller --buffer-rows or --depth, or fewer columns")
-        _leave(ExitStatus.FAILED)
+        return ExitStatus.FAILED
     except OSError as error:  # reading and writing files ends in an ImdhError: this is stdout, or the system
         if debug:
             _traceback()
         _silence_stdout()
         _tell(f"{error.filename or 'standard output'}: {error.strerror or error}", None)
-        _leave(ExitStatus.FAILED)
+        return ExitStatus.FAILED
     except Exception as error:
         if debug:
             _traceback()
@@ -98,7 +107,7 @@ def main() -> NoReturn:
             f"a bug in imdh: {type(error).__name__}: {text}",
             "run the command again with --debug, and report what it prints to the maintainers",
         )
-        _leave(ExitStatus.FAILED)
+        return ExitStatus.FAILED
 
 
 def _run() -> None:
@@ -124,19 +133,6 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115
 
 
-def _listen() -> None:
-    """SIGTERM ends as Ctrl-C does; a second Ctrl-C ends at once."""
-
-    def first(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, first)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # `nohup cmd &` in a script ignores it
-        signal.signal(signal.SIGINT, first)
-
-
 def _tell(message: str, hint: str | None, *, kind: str = "error") -> None:
     with contextlib.suppress(OSError, ValueError):
         from imdh_cli.report.words import printable
@@ -159,13 +155,17 @@ def _traceback() -> None:
 
 
 def _silence_stdout() -> None:
-    """Python flushes stdout once more on its way out, and would complain of the closed pipe."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    """Python flushes stdout once more on its way out: to a pipe that is closed, or that nobody reads."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(status: int) -> NoReturn:
     """Exit; what stdout still holds and cannot take is a failure, not a traceback."""
+    if status == ExitStatus.INTERRUPTED:
+        _silence_stdout()
+        if any(thread.daemon for thread in threading.enumerate()):
+            os._exit(status)  # a thread that waits for a pipe nobody reads would hold Python's own exit up
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -175,6 +175,7 @@ def _leave(status: int) -> NoReturn:
         if status == ExitStatus.DONE:  # else the error is known already
             _tell(f"standard output: {error.strerror}", None)
         status = ExitStatus.FAILED
+    signals.keep_status(int(status))
     sys.exit(int(status))
 
 

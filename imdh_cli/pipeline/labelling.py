@@ -191,7 +191,7 @@ class _Writer:
             raise self._error
 
     def _end_soon(self) -> None:
-        """Write nothing more. What is being written may go into a pipe that nobody reads: wait, not for ever."""
+        """Write nothing more; wait a little for what is being written: a pipe may have no reader."""
         with suppress(queue.Empty):
             while True:
                 self._queue.get_nowait()
