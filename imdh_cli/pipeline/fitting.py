@@ -118,7 +118,7 @@ def _metadata(
         "parameters": params.to_dict(),
         "preset": preset,
         "features": selection.spec.to_dict(),
-        "left_out_columns": [list(pair) for pair in selection.left_out],
+        "left_out_columns": _left_out(source, selection),
         "id_columns": list(selection.ids),
         "rows": rows | {"counted": counted},
         **cells,
@@ -134,6 +134,15 @@ def _metadata(
         },
         "notes": [f"early and late rows differ in {name}" for name in run.drifting],
     }
+
+
+def _left_out(source: Source, selection: Selection) -> list[list[str]]:
+    """Each column left out and why, where a file that lacks it is named without its folder."""
+    absent = source.absent
+    return [
+        [name, why.replace(absent[name], _base_name(absent[name])) if name in absent else why]
+        for name, why in selection.left_out
+    ]
 
 
 def _base_name(path: str) -> str:
