@@ -100,6 +100,29 @@ def test_pipes_of_the_shell_work(world, tmp_path):
     assert_same_arrays(world.model, tmp_path / "m.npz")
 
 
+@pytest.mark.parametrize("more", [["--passes", 2], ["--passes", 3, "--recount", "yes"]])
+def test_more_passes_over_a_stream_keep_its_rows_with_a_note_and_leave_nothing(
+    world, tmp_path, monkeypatch, more
+):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    words = [*more, "--shuffle", "buffer", "--buffer-rows", 300]
+    ran = imdh("fit", "-", "-o", tmp_path / "dash.npz", *words, stdin=world.csv.read_bytes())
+    imdh("fit", world.csv, "-o", tmp_path / "file.npz", *words)
+    assert f"kept in {tmp_path / 'tmp'}" in ran.err
+    assert_same_arrays(tmp_path / "file.npz", tmp_path / "dash.npz")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_stream_that_finds_no_room_to_be_kept_is_told_where(world, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    line = f"ulimit -f 2; TMPDIR={tmp_path}/tmp imdh fit - --passes 2 -o m.npz < {world.csv}"
+    ran = shell(line, tmp_path)
+    assert ran.status == 1
+    assert f"error: the stream could not be kept in {tmp_path}/tmp: File too large" in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
+
+
 def test_the_model_file_holds_no_time_and_no_folder(world, tmp_path):
     """The same file elsewhere, later: the same bytes."""
     (tmp_path / "elsewhere").mkdir()

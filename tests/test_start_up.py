@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from imdh_cli.cli import options
 from tests.cli import PROGRAM, ROOT, blobs, descend, imdh, labels, one_line_error, program, start, write
 
 HEAVY = ("numba", "llvmlite", "numpy", "pyarrow", "pandas", "rich", "jinja2", "matplotlib", "fsspec")
@@ -189,6 +190,33 @@ def test_more_threads_than_processors_are_capped_with_a_note(folder, monkeypatch
     assert "note: --threads 8: this process may use 1, which is what is used" in ran.err
     assert "--threads" not in imdh("fit", folder / "t.csv", "--threads", 1, "-o", tmp_path / "n.npz").err
     assert imdh("fit", folder / "t.csv", "-n", "--json").json["threads"] == 1
+
+
+@pytest.mark.skipif(not shutil.which("taskset"), reason="no taskset here")
+def test_a_process_bound_to_one_processor_uses_one_thread(folder, tmp_path):
+    command = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *PROGRAM]
+    words = ["fit", folder / "t.csv", "--threads", "8", "-o", tmp_path / "m.npz"]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert "note: --threads 8: this process may use 1, which is what is used" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "threads"),
+    [
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "max 100000"}, 7),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 7),
+        ({}, 7),
+    ],
+)
+def test_the_quota_of_the_control_group_caps_the_threads(monkeypatch, tmp_path, files, threads):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)), raising=False)
+    monkeypatch.setattr(options, "Path", lambda name: tmp_path / Path(name).relative_to("/sys/fs/cgroup"))
+    assert options.usable_threads() == threads
 
 
 # --- terminals and files --------------------------------------------------------------------------

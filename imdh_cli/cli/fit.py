@@ -162,6 +162,8 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
 
             show_plan(source, selection, params, threads, as_json=o["as_json"])
             return
+        if not source.rereadable:
+            _tell_keeping(voice, params)
         tell_compiling(voice)
         from imdh_cli import pipeline
 
@@ -250,6 +252,15 @@ def tell_selection(voice: Voice, source: Any, selection: Selection) -> None:
     voice.detail(f"{plural(len(selection.spec.names), 'feature')}: {', '.join(selection.spec.names[:50])}")
     for name, why in selection.left_out:
         voice.detail(f"left out: {name} ({why})")
+
+
+def _tell_keeping(voice: Voice, params: FitParams) -> None:
+    """Where the rows of a stream go that are asked for more than once."""
+    if params.passes in ("auto", 1) and params.recount != "yes":
+        return
+    from tempfile import gettempdir
+
+    voice.note(f"a stream is read once: its rows are kept in {gettempdir()} to be met again")
 
 
 def tell_compiling(voice: Voice) -> None:

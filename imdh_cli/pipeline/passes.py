@@ -69,6 +69,13 @@ class Run:
 
     def learn(self) -> None:
         """All passes."""
+        try:
+            self._learn()
+        finally:
+            if self._spool is not None:
+                self._spool.close()
+
+    def _learn(self) -> None:
         rows = self.reader.rows()
         again = self.params.recount == "yes" or self.params.passes not in ("auto", 1)
         if again and not self.reader.source.rereadable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -77,24 +78,36 @@ class Spool:
             When there is no room for them.
         """
         for X in matrices:
-            try:
+            with self._room():
                 self._file.write(np.ascontiguousarray(X).data)
-            except OSError as error:
-                raise OutputError(
-                    f"the stream could not be kept in {tempfile.gettempdir()}: {error.strerror or error}",
-                    "set TMPDIR to a folder with room, or use --passes 1 --recount no",
-                ) from error
             yield X
+        with self._room():
+            self._file.flush()
 
     def rows(self) -> Iterator[np.ndarray]:
         """All rows kept, from the first."""
-        self._file.flush()
         self._file.seek(0)
         while True:
             X = np.fromfile(self._file, dtype=np.float64, count=8192 * self._d)
             if not len(X):
                 return
             yield X.reshape(-1, self._d)
+
+    def close(self) -> None:
+        """Give the room back."""
+        with suppress(OSError):  # what it still holds may find no room
+            self._file.close()
+
+    @staticmethod
+    @contextmanager
+    def _room() -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                f"the stream could not be kept in {tempfile.gettempdir()}: {error.strerror or error}",
+                "set TMPDIR to a folder with room, or use --passes 1 --recount no",
+            ) from error
 
 
 def name_of(source: Source) -> str:
