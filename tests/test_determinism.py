@@ -98,8 +98,6 @@ def test_formats_and_the_number_of_files_do_not_matter_where_order_is_kept(world
         assert_same_arrays(first, fitted(path, tmp_path, *words))
 
 
-# The temporary file that rows of a stream are kept in is closed by the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("way", ["in memory", "in memory, one pass", "buffer", "as they come"])
 def test_a_stream_is_as_good_as_its_file(world, tmp_path, way):
     passes = WAYS[way] if "--passes" in WAYS[way] else [*WAYS[way], "--passes", 2, "--recount", "yes"]
