@@ -64,13 +64,16 @@ class RowStream:
             yield X
 
 
-def open_at_once(rows: Sequence[int | None], held: Sequence[int], d: int) -> int:
+def open_at_once(pieces: Iterable[tuple[int | None, int, int]], d: int) -> int:
     """How many pieces may be open within OPEN_BYTES: the batch that each decodes, and what it holds.
 
-    rows : of each piece, None where not known. held : bytes that its open reader keeps. d : features.
+    pieces : of each the rows (None: not known), its size and what its open reader holds, in bytes.
+    d : features.
     """
-    decoded = max(BATCH_BYTES if n is None else min(16 * n * d, BATCH_BYTES) for n in rows)
-    return int(np.clip(OPEN_BYTES // max(1, decoded + max(held)), 2, MOST_OPEN))
+    each = max(
+        min(4 * size if rows is None else 16 * rows * d, BATCH_BYTES) + held for rows, size, held in pieces
+    )
+    return int(np.clip(OPEN_BYTES // max(1, each), 2, MOST_OPEN))
 
 
 def interleave(

@@ -351,7 +351,7 @@ class Run:
     def _mixed(self, number: int) -> Iterator[np.ndarray]:
         """Pass `number` over the pieces, in a random order of its own."""
         pieces = self._pieces() or []
-        at_once = open_at_once([p.rows for p in pieces], [p.held for p in pieces], self.d)
+        at_once = open_at_once(((p.rows, p.size, p.held) for p in pieces), self.d)
         reader = self.reader
         return interleave(
             [(p.size, partial(_matrices_of, reader, p)) for p in pieces],
