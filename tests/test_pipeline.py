@@ -24,7 +24,7 @@ from imdh_cli.params import FeatureParams, FitParams, LearnParams, PruneParams, 
 from imdh_cli.pipeline import AssignParams, Progress
 from imdh_cli.sources import TableSource, open_source
 from tests import naive
-from tests.cli import blobs, write
+from tests.cli import blobs, imdh, write
 
 DEPTH = 3
 
@@ -345,3 +345,23 @@ def test_the_last_batch_of_one_row_is_a_row(tmp_path):
     source, selection = opened(tmp_path / "t.parquet", batch_rows=64)
     with closing(source):
         assert pipeline.fit(source, selection, depth(2)).model.counts[0] == 129
+
+
+# --- out of range ---------------------------------------------------------------------------------
+
+
+def test_learning_that_diverges_says_so_and_what_to_change(tmp_path):
+    X = np.random.default_rng(0).standard_normal((700, 2))
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), tmp_path / "n.parquet")
+    words = ["fit", tmp_path / "n.parquet", "-o", tmp_path / "m.npz"]
+    told = imdh(*words, "--clamp", 0, "--learning-decay", 0, status=2).err
+    assert "diverged" in told
+    assert "--clamp" in told
+
+
+def test_values_too_large_to_go_unscaled_are_named(tmp_path):
+    X = np.random.default_rng(0).standard_normal((300, 2)) * [1.0, 1e80]
+    pq.write_table(pa.table({"a": X[:, 0], "huge": X[:, 1]}), tmp_path / "n.parquet")
+    words = ["fit", tmp_path / "n.parquet", "-o", tmp_path / "m.npz"]
+    assert '"huge"' in imdh(*words, "--scale", "none", status=3).err
+    imdh(*words)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from imdh_cli import __version__, pruning
 from imdh_cli.checkpoint import Checkpoint
-from imdh_cli.errors import UsageError
+from imdh_cli.errors import DataError, UsageError
 from imdh_cli.features import FeatureSpec, Selection, Tally
 from imdh_cli.model import Model
 from imdh_cli.params import FitParams
@@ -22,6 +22,10 @@ from imdh_cli.pruning import Pruning
 from imdh_cli.reprune import choice
 from imdh_cli.sources.base import Source
 from imdh_cli.tree import Statistics
+
+
+LARGEST_UNSCALED = 1e60  # mean and sd of a column that is not scaled
+LARGEST_LEARNED = 1e130
 
 
 @dataclass
@@ -79,6 +83,7 @@ def fit(
         params = replace(params, passes=1, recount="no")
     run = Run(Reader(source, selection.spec, on_progress), params, threads, checkpoint, update)
     run.learn()
+    _check_range(run)
     statistics = run.learner.statistics()
     counts, means, squares = statistics.of_nodes()
     chosen = pruning.prune(
@@ -87,6 +92,32 @@ def fit(
     metadata = _metadata(source, selection, params, preset, run, chosen, int(counts[0]))
     model = _model(run, selection.spec, statistics, chosen, metadata)
     return Fit(model, chosen, run.tally, run.passes, run.recounted, run.drifting)
+
+
+def _check_range(run: Run) -> None:
+    """Refuse what would leave the range of numbers further on.
+
+    Raises
+    ------
+    DataError
+        For values without scaling whose squares' squares do not fit, by column.
+    UsageError
+        When learning diverged, as it can with steps that never shrink.
+    """
+    if run.params.scale == "none":
+        large = np.abs(run.moments.mean) + np.sqrt(run.moments.square / np.maximum(run.moments.count, 1))
+        if not (large <= LARGEST_UNSCALED).all():
+            name = run.reader.spec.names[int(np.argmax(~(large <= LARGEST_UNSCALED)))]
+            raise DataError(
+                f'column "{name}" holds values too large for --scale none', "leave --scale none out"
+            )
+    tree = run.learner.tree
+    for array in (tree.directions, tree.offsets, tree.pivots, tree.variances):
+        if not (np.abs(array) <= LARGEST_LEARNED).all():
+            raise UsageError(
+                "learning diverged: its steps were too large",
+                "use a --clamp, a smaller --rate or --penalty, or a larger --learning-decay",
+            )
 
 
 def _metadata(
