@@ -13,7 +13,7 @@ import click
 
 from imdh_cli.cli import options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, threads_asked
+from imdh_cli.cli.show import Voice, echo_json, threads_asked
 
 if TYPE_CHECKING:
     from imdh_cli.report.figures import Summary
@@ -248,7 +248,7 @@ def _print(summary: Summary, o: dict[str, Any], views: list[str]) -> None:
     node = o["node"]
     if "--json" in views:
         figures = summary.to_dict(nodes=() if node is None else (node,))
-        click.echo(json.dumps(figures, ensure_ascii=False, indent=2, allow_nan=False))
+        echo_json(figures)
     elif "--csv" in views:
         from imdh_cli.report.summary import csv_lines
 
