@@ -461,6 +461,51 @@ def test_a_signal_on_the_way_out_does_not_change_the_status(end):
     assert (done.returncode, done.stderr) == (3, b"")
 
 
+CALLBACK = """
+import ctypes, os, signal, sys, time
+from imdh_cli.cli import signals
+signals.listen()
+callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    callback()
+    time.sleep(20)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_a_signal_in_a_callback_of_compiled_code_is_not_lost():
+    """Where Python prints what is raised and goes on."""
+    done = subprocess.run([sys.executable, "-c", CALLBACK], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
+READING = """
+import io, os, signal, threading, time
+import pyarrow.csv
+from imdh_cli.cli import options
+from click.testing import CliRunner
+from imdh_cli.cli.fit import fit
+CliRunner().invoke(fit, ["none.csv"])
+seen = []
+signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+text = io.BytesIO(b"a,b\\n" + b"1.5,2.5\\n" * 100000)
+for k in range(60):
+    other = threading.Timer(0.0005 * (k % 12), os.kill, (os.getpid(), signal.SIGINT))
+    other.start()
+    pyarrow.csv.read_csv(text)
+    text.seek(0)
+    other.join()
+    time.sleep(0.001)
+    assert len(seen) == k + 1, k
+"""
+
+
+def test_a_signal_while_arrow_reads_is_not_lost():
+    done = subprocess.run([sys.executable, "-c", READING], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_ctrl_c_stays_ignored_where_the_shell_has_it_ignored(folder, monkeypatch):
     """As for `imdh ... &` in a script."""
 

@@ -174,7 +174,10 @@ def locations(data: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
 
 
 def source_params(o: dict[str, Any], threads: int) -> SourceParams:
-    """The reading options as one value."""
+    """The reading options as one value. From here on Arrow leaves signals alone: its handlers lose some."""
+    import pyarrow
+
+    pyarrow.enable_signal_handlers(False)
     return SourceParams(
         format=o["file_format"],
         delimiter=o["delimiter"],

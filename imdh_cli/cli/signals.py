@@ -5,8 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 _BOTH = (signal.SIGINT, signal.SIGTERM)
 _Handler = Callable[[int, FrameType | None], None]
@@ -14,13 +17,27 @@ _Handler = Callable[[int, FrameType | None], None]
 
 def listen() -> None:
     """From here on the first signal is a KeyboardInterrupt."""
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    on_first(interrupt)
+    on_first(_interrupt)
     atexit.unregister(_ignore)
     atexit.register(_ignore)
+    if sys.unraisablehook is sys.__unraisablehook__:  # else somebody else listens
+        sys.unraisablehook = _not_raised
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _not_raised(lost: Any) -> None:
+    """An exception in a callback or a destructor goes nowhere; an interruption comes again, a bit later."""
+    if lost.exc_type is KeyboardInterrupt:
+        on_first(_interrupt)
+        again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
+    elif not (lost.exc_type is OSError and "due to race condition" in str(lost.exc_value)):
+        # (that one: two signals came at once, and the first has put the system's own handling back)
+        sys.__unraisablehook__(lost)
 
 
 def on_first(then: Callable[[], None]) -> None:
