@@ -461,6 +461,18 @@ def test_a_signal_on_the_way_out_does_not_change_the_status(end):
     assert (done.returncode, done.stderr) == (3, b"")
 
 
+def test_an_interruption_within_executed_text_has_the_same_status(tmp_path):
+    """Libraries execute text while they are imported."""
+    (tmp_path / "interrupted.py").write_text(
+        "import sys\nfrom imdh_cli.cli import signals\n"
+        "try:\n    exec('raise KeyboardInterrupt')\nexcept KeyboardInterrupt:\n    pass\n"
+        "signals.keep_status(130)\nsys.exit(130)\n"
+    )
+    program = [sys.executable, "-m", "interrupted"]
+    env = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    assert subprocess.run(program, cwd=tmp_path, env=env, check=False).returncode == 130
+
+
 CALLBACK = """
 import ctypes, os, signal, sys, time
 from imdh_cli.cli import signals

@@ -65,6 +65,9 @@ def finish_first(output: str | None) -> None:
 
 def keep_status(status: int) -> None:
     """From here on any signal ends at once, with this status: all is done and said."""
+    # `python -m` ends by SIGINT itself where text that a library executes was interrupted, though it was
+    # caught since; text executed to its end makes it forget that.
+    exec("")
 
     def leave(number: int, frame: FrameType | None) -> None:
         os._exit(status)
