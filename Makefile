@@ -9,7 +9,7 @@ DATA ?= sample_data
 PYTEST_ARGS ?=
 ARGS ?=
 
-.PHONY: help venv demo test check bench accuracy order planted clean
+.PHONY: help venv demo test check bench accuracy order planted soak clean
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -72,6 +72,9 @@ planted: $(VENV)/.dev  ## the number of clusters found in data where it is known
 
 bench: $(VENV)/.dev  ## speed and memory against bare reading and scikit-learn
 	$(PY) -m tests.benchmarks.speed $(ARGS)
+
+soak: $(VENV)/.dev  ## random kills, full disks, closed pipes: is anything lost? (ARGS='--minutes 5')
+	$(PY) -m tests.benchmarks.soak $(ARGS)
 
 clean:  ## remove .venv and everything that was made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
