@@ -8,6 +8,8 @@ pass meets the rows as they come: then going on later equals having streamed bot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -23,6 +25,7 @@ from imdh_cli.model import Model
 from imdh_cli.order import RowStream, interleave, open_at_once
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.reading import Reader, Spool, no_rows
+from imdh_cli.sources.ahead import read_ahead_in
 from imdh_cli.sources.base import Piece
 from imdh_cli.tree import CLIP, Scaling, Tree
 
@@ -352,13 +355,25 @@ class Run:
         """Pass `number` over the pieces, in a random order of its own."""
         pieces = self._pieces() or []
         at_once = open_at_once(((p.rows, p.size, p.held) for p in pieces), self.d)
-        reader = self.reader
-        return interleave(
-            [(p.size, partial(_matrices_of, reader, p)) for p in pieces],
-            np.random.default_rng([self.params.seed, 3, number]),
-            at_once=at_once,
-            run_rows=int(np.clip(self.buffer_rows // (4 * min(at_once, len(pieces))), 1, 256)),
-        )
+        with self._pool() as pool:
+            yield from interleave(
+                [(p.size, partial(self._rows_of, p, pool)) for p in pieces],
+                np.random.default_rng([self.params.seed, 3, number]),
+                at_once=at_once,
+                run_rows=int(np.clip(self.buffer_rows // (4 * min(at_once, len(pieces))), 1, 256)),
+            )
+
+    def _rows_of(self, piece: Piece, pool: Executor | None) -> Iterator[np.ndarray]:
+        chunks = piece.chunks()
+        return self.reader.matrices(chunks if pool is None else read_ahead_in(pool, chunks))
+
+    def _pool(self) -> AbstractContextManager[Executor | None]:
+        """What reads pieces while rows are learned from. Text is parsed in several threads; an open
+        Parquet file, which its row groups share, is left to one."""
+        if self.threads == 1:
+            return nullcontext()
+        text = all(part.format == "csv" for part in self.reader.source.parts)
+        return ThreadPoolExecutor(self.threads if text else 1, "pieces")
 
     def _rng(self, what: int, number: int) -> np.random.Generator | None:
         if self.params.shuffle == "none":
@@ -436,10 +451,6 @@ class Run:
             everything["kept_rows"] = np.array(rows)
         told = {"rows": rows, "tally": asdict(self.tally), "drifting": self.drifting, **values}
         self._checkpoint.save(leg, told, everything)
-
-
-def _matrices_of(reader: Reader, piece: Piece) -> Iterator[np.ndarray]:
-    return reader.matrices(piece.chunks())
 
 
 def _chain(first: np.ndarray | None, rest: RowStream) -> Iterator[np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -56,6 +57,14 @@ def read_ahead(items: Iterator[T], depth: int = 2) -> Iterator[T]:
         stopped.set()
         room.release()
         thread.join()
+
+
+def read_ahead_in(pool: Executor, items: Iterator[T]) -> Iterator[T]:
+    """The same items in the same order, the next of them made by `pool` meanwhile."""
+    coming = pool.submit(next, items, None)
+    while (item := coming.result()) is not None:
+        coming = pool.submit(next, items, None)
+        yield item
 
 
 _END = StopIteration()
