@@ -49,7 +49,7 @@ class Extra(options.Names):
 @click.argument("model", metavar="MODEL")
 @options.data_argument()
 @click.option("-o", "--output", help="FILE.csv, .parquet or .arrow; - is CSV on stdout. Default: -.")
-@click.option("-k", "--clusters", type=click.IntRange(min=1), help="Cut at N, without changing MODEL.")
+@click.option("-k", "--clusters", type=options.Whole(), help="Cut at N, without changing MODEL.")
 @click.option("--keep", type=options.Names(), default=(), help="Columns to carry along.")
 @click.option("--keep-all", is_flag=True, help="Carry all columns along.")
 @click.option(

@@ -69,34 +69,30 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
 )
 @click.option(
     "--buffer-rows",
-    type=click.IntRange(min=1),
+    type=options.Whole(),
     help="Rows that the shuffle buffer holds. Default: 200000, or what 512 MB hold.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of the start and the shuffle. Default: 0.")
+@click.option("--seed", type=options.Whole(0), help="Of the start and the shuffle. Default: 0.")
 @click.option(
     "--scale",
     type=click.Choice(["standard", "none"]),
     help="standard: each feature to mean 0, sd 1, cut at 10 sd. Default: standard.",
 )
 @click.option(
-    "--alpha", type=click.FloatRange(min=0), help="Free distance of a cut from the mean, in sd. Default: 0.5."
+    "--alpha", type=options.Real(min=0), help="Free distance of a cut from the mean, in sd. Default: 0.5."
 )
-@click.option("--penalty", type=click.FloatRange(min=0), help="C: on a cut farther away. Default: 10.")
+@click.option("--penalty", type=options.Real(min=0), help="C: on a cut farther away. Default: 10.")
 @click.option(
     "--bandwidth",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.Real(min=0, min_open=True),
     help="Factor of the kernel's bandwidth s t^-q. Default: 1.",
 )
-@click.option(
-    "--bandwidth-decay", type=click.FloatRange(min=0, max=1), help="q of the bandwidth. Default: 0.2."
-)
-@click.option(
-    "--learning-decay", type=click.FloatRange(min=0, max=2), help="r of the steps t^-r. Default: 1."
-)
-@click.option("--rate", type=click.FloatRange(min=0), help="Factor of the steps. Default: 1.")
+@click.option("--bandwidth-decay", type=options.Real(min=0, max=1), help="q of the bandwidth. Default: 0.2.")
+@click.option("--learning-decay", type=options.Real(min=0, max=2), help="r of the steps t^-r. Default: 1.")
+@click.option("--rate", type=options.Real(min=0), help="Factor of the steps. Default: 1.")
 @click.option(
     "--clamp",
-    type=click.FloatRange(min=0),
+    type=options.Real(min=0),
     help="A cut stays within clamp alpha sd of the mean; 0: free. Default: 5.",
 )
 @click.option(
@@ -111,7 +107,7 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
 )
 @click.option(
     "--checkpoint",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.Real(min=0, min_open=True),
     metavar="SECONDS",
     help="Write the state to OUTPUT.checkpoint so often; it holds rows of the data.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +15,27 @@ import click
 from imdh_cli.params import Clusters, FeatureParams, PruneParams, SourceParams
 
 Command = Callable[..., Any]
+LARGEST = 2**63 - 1  # of whole numbers: what the model and the arrays can hold
+
+
+class Whole(click.IntRange):
+    """A whole number from `least` up that 64 bits hold."""
+
+    def __init__(self, least: int = 1) -> None:
+        super().__init__(min=least, max=LARGEST)
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}"  # the upper end is no news to anybody
+
+
+class Real(click.FloatRange):
+    """A finite number within a range."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return number
 
 
 class Names(click.ParamType):
@@ -47,7 +69,7 @@ class ClusterCount(click.ParamType):
             number = int(value)
         except ValueError:
             number = 0
-        if number < 1:
+        if not 1 <= number <= LARGEST:
             self.fail(f"{value!r} is neither a number from 1 up nor auto nor valleys", param, ctx)
         return number
 
@@ -64,7 +86,7 @@ class Auto(click.ParamType):
             number = int(value)
         except ValueError:
             number = 0
-        if number < 1:
+        if not 1 <= number <= LARGEST:
             self.fail(f"{value!r} is neither a number from 1 up nor auto", param, ctx)
         return number
 
@@ -113,17 +135,17 @@ reading_options = apply(
         show_default=True,
         help="CSV: a row of another length, or with text where a number belongs.",
     ),
-    click.option("--max-rows", type=click.IntRange(min=1), help="Read no more rows than this."),
+    click.option("--max-rows", type=Whole(), help="Read no more rows than this."),
     click.option(
         "--batch-rows",
-        type=click.IntRange(min=1),
+        type=Whole(),
         default=65536,
         show_default=True,
         help="Rows read at a time; no result depends on it.",
     ),
     click.option(
         "--threads",
-        type=click.IntRange(min=1),
+        type=Whole(),
         help="Default: the processors this process may use. No result depends on it.",
     ),
 )
@@ -132,10 +154,10 @@ pruning_options = apply(
     click.option("-k", "--clusters", type=ClusterCount(), help="How many clusters. Default: auto."),
     click.option(
         "--min-size",
-        type=click.IntRange(min=1),
+        type=Whole(),
         help="A node with fewer rows is no cluster of its own. Default: 1.",
     ),
-    click.option("--max-clusters", type=click.IntRange(min=1), help="No more than this when chosen."),
+    click.option("--max-clusters", type=Whole(), help="No more than this when chosen."),
     click.option(
         "--weight",
         type=click.Choice(["valley", "ss"]),
@@ -204,9 +226,22 @@ def feature_params(o: dict[str, Any]) -> FeatureParams:
 
 
 def prune_params(o: dict[str, Any], base: PruneParams) -> PruneParams:
-    """The pruning options that were given, over `base`."""
+    """The pruning options that were given, over `base`.
+
+    Raises
+    ------
+    UsageError
+        When more clusters are asked for than are allowed.
+    """
     from dataclasses import replace
 
+    k, most = o["clusters"], o["max_clusters"]
+    if isinstance(k, int) and most is not None and k > most:
+        from imdh_cli.errors import UsageError
+
+        raise UsageError(
+            f"-k {k} is more than --max-clusters {most} allows", "leave one of the two options out"
+        )
     names = ("clusters", "min_size", "max_clusters", "weight", "elbow")
     return replace(base, **{name: o[name] for name in names if o[name] is not None})
 

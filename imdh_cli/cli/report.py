@@ -52,7 +52,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 @click.option("--tree", is_flag=True, help="The whole hierarchy.")
 @click.option(
     "--node",
-    type=click.IntRange(min=1),
+    type=options.Whole(),
     metavar="I",
     help="One split, by its number (the root is 1): shown, drawn by --plot, or added to --json.",
 )
@@ -64,7 +64,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 @click.option("--plot", metavar="FILE", help="A picture (.png, .svg, .pdf) of the tree, or of --node.")
 @click.option("--kind", type=click.Choice(KINDS), help="What --plot draws.")
 @click.option("--truth", metavar="COLUMN", help="Compare with the known classes in a column of DATA.")
-@click.option("--min-size", type=click.IntRange(min=1), help="Describe no cluster or node of fewer rows.")
+@click.option("--min-size", type=options.Whole(), help="Describe no cluster or node of fewer rows.")
 @click.option(
     "--json-schema",
     is_flag=True,
