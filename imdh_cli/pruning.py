@@ -43,6 +43,7 @@ class Pruning:
     cluster_nodes (K,) : the tree node of each cluster, from left to right. gains, depths, excess (m,) :
     G, delta, E / sqrt(n). significant, kept (m,) : bool. total_ss, credit (largest,) : at K clusters.
     votes (largest,) : how many of the elbow's Kmax chose K. alternatives: other numbers worth a look.
+    by_size: no cut is kept, but some would be if smaller clusters were allowed.
     """
 
     n_clusters: int
@@ -60,6 +61,7 @@ class Pruning:
     total_ss: np.ndarray
     credit: np.ndarray
     votes: np.ndarray
+    by_size: bool = False
 
 
 @dataclass
@@ -124,10 +126,7 @@ def prune(
     if isinstance(params.clusters, int):
         k, clarity = params.clusters, "given"
         if k > largest:
-            raise UsageError(
-                f"{k} clusters were asked for, but the tree has only {largest} leaves in use",
-                f"use -k {largest} or fewer, or fit a deeper tree with --depth",
-            )
+            raise too_many(k, order, counts, params.min_size)
     elif params.clusters == "valleys":
         k, clarity = min(valleys, most), "given"
     else:
@@ -152,6 +151,7 @@ def prune(
         total_ss=total_ss,
         credit=curve,
         votes=votes,
+        by_size=not splits.kept.any() and bool(replace(splits, min_rows=1).judge(SIGNIFICANT).kept.any()),
     )
 
 
@@ -207,6 +207,23 @@ def cut(
 def largest(merge_order: np.ndarray, counts: np.ndarray, min_size: int = 1) -> int:
     """The largest number of clusters that a cut can give."""
     return int(_clusters_after(merge_order, counts, max(1, min_size))[0])
+
+
+def too_many(k: int, merge_order: np.ndarray, counts: np.ndarray, min_size: int = 1) -> UsageError:
+    """What to raise when more clusters are asked for than there can be: whether the tree is too small for
+    them or the least size of a cluster too large."""
+    most = largest(merge_order, counts, min_size)
+    leaves = largest(merge_order, counts)
+    if most < leaves:
+        return UsageError(
+            f"{k} clusters were asked for, but --min-size {min_size} leaves room for only {most}",
+            f"use -k {most}{' or fewer' if most > 1 else ''}, or fit or prune with a smaller --min-size",
+        )
+    return UsageError(
+        f"{k} clusters were asked for, but the tree has only "
+        f"{leaves} {'leaf' if leaves == 1 else 'leaves'} in use",
+        f"use -k {leaves}{' or fewer' if leaves > 1 else ''}, or fit a deeper tree with --depth",
+    )
 
 
 def removed_at(merge_order: np.ndarray, counts: np.ndarray, min_size: int = 1) -> np.ndarray:

@@ -410,3 +410,19 @@ def test_whole_trees_are_pruned_as_by_the_twin(weight):
         PruneParams(weight=weight, elbow=elbow),
     )
     assert_same_choice(ours, naive.prune(summary, weight=weight, elbow=elbow))
+
+
+def test_a_least_size_that_leaves_no_room_is_named():
+    summary = random_summary(3, 3, 100)
+    with pytest.raises(UsageError, match="--min-size 90 leaves room for only 1") as refused:
+        prune(summary, clusters=2, min_size=90)
+    assert "smaller --min-size" in str(refused.value.hint)
+    with pytest.raises(UsageError, match=r"only 1 leaf in use"):
+        prune(random_summary(3, 3, 1), clusters=2)
+
+
+def test_a_least_size_that_forbids_every_valley_is_told_from_no_valley():
+    summary = next(s for seed in range(50) if prune(s := random_summary(seed, 4, 500)).significant.any())
+    assert not prune(summary).by_size
+    assert prune(summary, min_size=500).by_size
+    assert not prune(random_summary(0, 4, 500, valleys=False), min_size=500).by_size

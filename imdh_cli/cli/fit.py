@@ -316,10 +316,16 @@ def write_model(model: Any, target: str, *, force: bool) -> None:
 def choice_in_words(chosen: Pruning, requested: Any) -> str:
     """One sentence on the number of clusters."""
     k = plural(chosen.n_clusters, "cluster")
+    if chosen.clarity == "none" or (requested == "valleys" and not chosen.kept.any()):
+        if chosen.by_size:
+            return f"{k}: there are valleys in the density, but --min-size allows no cut through them"
+        return f"{k}: no clear number of clusters, since no valley in the density is beyond doubt"
+    if requested == "valleys":
+        if chosen.n_clusters < min(chosen.largest, int(chosen.kept.sum()) + 1):
+            return f"{k}: no more are allowed, though not every significant valley is used"
+        return f"{k}: every significant valley is used"
     if chosen.clarity == "given":
         return f"{k}, as asked"
-    if chosen.clarity == "none":
-        return f"{k}: no clear number of clusters, since no valley in the density is beyond doubt"
     if chosen.clarity == "clear":
         return f"{k}: a clear choice"
     others = " or ".join(str(a) for a in chosen.alternatives)

@@ -58,12 +58,10 @@ class Labeller:
         if clusters is None:
             k, labels = model.n_clusters, model.cluster_of_leaf
         else:
-            largest = pruning.largest(model.merge_order, counts, min_size)
-            if not 1 <= clusters <= largest:
-                raise UsageError(
-                    f"{clusters} clusters were asked for, but the model can give 1 to {largest}",
-                    f"use -k {min(max(clusters, 1), largest)}",
-                )
+            if clusters < 1:
+                raise UsageError(f"{clusters} clusters were asked for", "use -k 1 or more")
+            if clusters > pruning.largest(model.merge_order, counts, min_size):
+                raise pruning.too_many(clusters, model.merge_order, counts, min_size)
             k, labels = clusters, pruning.cut(model.merge_order, counts, clusters, min_size)[1]
         self.n_clusters = k
         self._label, stop = pruning.labels_of_nodes(labels)

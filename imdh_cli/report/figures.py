@@ -126,6 +126,7 @@ class Choice:
     credit: np.ndarray  # (largest,) separation given up by stopping at K = 1..largest
     total_ss: np.ndarray  # (largest,) within-cluster sum of squares at K, in z
     votes: np.ndarray  # (largest,) of the elbow rule
+    by_size: bool = False  # there are valleys, but no cut through them leaves clusters of the least size
 
     @property
     def runner_up(self) -> int | None:
@@ -149,6 +150,8 @@ class Choice:
     @property
     def headline(self) -> str:
         """In a few words."""
+        if self.clarity == "given" and self.requested == "valleys":
+            return f"{count(self.clusters, 'cluster')}, by significant valleys"
         return {
             "clear": f"{count(self.clusters, 'cluster')}, a clear choice",
             "close": f"{count(self.clusters, 'cluster')}, a close choice",
@@ -171,6 +174,11 @@ class Choice:
                     "try a larger --depth."
                 )
             return f"Other numbers are as defensible: {others}."
+        if self.clarity == "none" and self.by_size:
+            return (
+                "There are valleys deeper than chance makes one, but no cut through them leaves "
+                "clusters of the least size (--min-size), so all rows are one cluster."
+            )
         if self.clarity == "none":
             return (
                 "No cut runs through a valley deeper than chance makes one, so all rows are one "
@@ -180,9 +188,11 @@ class Choice:
             "clear": f"would choose {self.natural}, a clear choice",
             "close": f"would choose {self.natural}, a close choice",
         }.get(self.natural_clarity, "finds no clear number of clusters")
+        valleys = self.requested == "valleys"
+        how = "All significant valleys were asked for" if valleys else "The number was given"
         if self.natural == self.clusters and self.natural_clarity != "none":
-            return "The number was given; it is also what the program chooses by itself."
-        return f"The number was given; by itself the program {own}."
+            return f"{how}; {self.clusters} is also what the program chooses by itself."
+        return f"{how}; by itself the program {own}."
 
 
 @dataclass(frozen=True)

@@ -391,4 +391,5 @@ def _choice(meta: dict[str, Any], pruning: Pruning | None, natural: Pruning, n_c
         credit=_finite(np.asarray(natural.credit, dtype=np.float64)),
         total_ss=_finite(np.asarray(natural.total_ss, dtype=np.float64)),
         votes=votes,
+        by_size=natural.by_size,
     )
