@@ -50,12 +50,18 @@ class Tree:
     variances: np.ndarray
 
     @classmethod
-    def start(cls, depth: int, d: int, *, start: str = "random", seed: int = 0) -> Tree:
-        """An untaught tree: `random` unit directions from the seed, or the axis (i - 1) mod d of node i."""
+    def start(
+        cls, depth: int, d: int, *, start: str = "random", seed: int = 0, axes: np.ndarray | None = None
+    ) -> Tree:
+        """An untaught tree: `random` unit directions from the seed, or for node i the `axis` (i - 1) mod d.
+
+        axes : the features to go round, all by default. Along one that is constant nothing is ever learned.
+        """
         splits, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
         if start == "axis":
             directions = np.zeros((splits, d))
-            directions[np.arange(splits), np.arange(splits) % d] = 1.0
+            axes = np.arange(d) if axes is None or not len(axes) else axes
+            directions[np.arange(splits), axes[np.arange(splits) % len(axes)]] = 1.0
         else:
             directions = np.random.default_rng([seed, 1]).standard_normal((splits, d))
             directions /= np.linalg.norm(directions, axis=1, keepdims=True)

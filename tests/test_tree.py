@@ -236,3 +236,11 @@ def test_a_path_runs_from_the_root_by_halving(node):
     assert (path[0], path[-1]) == (1, node)
     assert all(child // 2 == parent for parent, child in pairwise(path))
     assert level_of(node) == len(path) - 1 == int(math.log2(node))
+
+
+def test_axes_to_start_from_go_round_the_features_that_vary():
+    tree = Tree.start(2, 4, start="axis", axes=np.array([1, 3]))
+    np.testing.assert_array_equal(tree.directions.argmax(axis=1), [1, 3, 1])
+    np.testing.assert_array_equal(tree.directions.sum(axis=1), 1.0)
+    every = Tree.start(2, 4, start="axis")
+    np.testing.assert_array_equal(every.directions.argmax(axis=1), [0, 1, 2])

@@ -382,7 +382,8 @@ class Run:
 
     def _start(self, scaling: Scaling) -> None:
         learn = self.params.learn
-        tree = Tree.start(learn.depth, self.d, start=learn.start, seed=self.params.seed)
+        varying = np.flatnonzero(self.moments.square > 0)
+        tree = Tree.start(learn.depth, self.d, start=learn.start, seed=self.params.seed, axes=varying)
         self.learner = Learner(tree, scaling, self.params, self.threads)
 
     def _go_on_from(self, state: Mapping[str, np.ndarray]) -> None:
