@@ -102,6 +102,19 @@ def test_nothing_asked_nothing_written(world, model):
     assert model.stat().st_ino == inode
 
 
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_table_only_shows_unless_an_output_is_named(world, model, tmp_path, as_json):
+    before = model.read_bytes()
+    ran = imdh("prune", model, "-k", 2, "--table", *as_json)
+    assert model.read_bytes() == before
+    assert ran.err == "2 clusters, as asked; nothing written (-o FILE writes it)\n"
+    imdh("prune", model, world.data, "--table", *as_json, "-q")
+    assert model.read_bytes() == before
+    ran = imdh("prune", model, "-k", 2, "--table", *as_json, "-o", tmp_path / "two.npz")
+    assert f"wrote {tmp_path / 'two.npz'}" in ran.err
+    assert arrays(tmp_path / "two.npz")["cluster_of_leaf"].max() == 2
+
+
 def test_every_number_can_be_had_and_they_are_nested(world, model, tmp_path):
     largest = len(table(imdh("prune", model, "--table", "-q").text))
     assert largest == (arrays(model)["counts"][63:] > 0).sum()

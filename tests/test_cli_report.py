@@ -54,6 +54,16 @@ def test_the_terminal_report_is_plain_text_when_it_is_no_terminal(world):
     assert max(map(len, ran.text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [("0", 80), ("x", 80), ("-5", 80), ("9" * 5000, 80), ("1", 60), ("20", 60), ("70", 70)],
+)
+def test_a_width_that_cannot_be_used_is_not(world, monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = imdh("report", world.model).text.splitlines()
+    assert width - 25 < max(map(len, lines)) <= width
+
+
 def test_json_counts_and_means_are_those_of_the_labelled_rows(world, report):
     label = descend(world.model, world.X).label
     assert report["schema"] == "imdh-report"

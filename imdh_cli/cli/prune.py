@@ -23,17 +23,21 @@ if TYPE_CHECKING:
     imdh prune model.npz -k 12                  # rewrites model.npz
     imdh prune model.npz -k 12 -o twelve.npz
     imdh prune model.npz --table                # what each number of clusters would cost; writes nothing
+    imdh prune model.npz -k 12 --json           # rewrites model.npz and tells the choice as JSON
     imdh prune model.npz data.parquet           # count all rows under the tree, then choose again
     """,
 )
 @click.argument("model", metavar="MODEL")
 @options.data_argument("[DATA]")
 @options.pruning_options
-@click.option("-o", "--output", help="Where the model goes. Default: MODEL, replaced as a whole.")
+@click.option(
+    "-o", "--output", help="Where the model goes. Default: MODEL, replaced as a whole; with --table: nowhere."
+)
 @click.option(
     "--table",
     is_flag=True,
-    help="One line for each K: total sum of squares, and the split removed to get there.",
+    help="One line for each K: total sum of squares, and the split removed to get there. "
+    "It only shows: nothing is written without -o.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The choice (with --table: the table) as JSON.")
 @options.missing_option
@@ -44,7 +48,7 @@ def prune(model: str, data: tuple[str, ...], **o: Any) -> None:
 
     No data are needed. With DATA, moments and histograms are first counted exactly under the tree as
     it is. What is not asked for stays as the model was fitted. Nothing is written when nothing was
-    asked to change.
+    asked to change, and with --table only where -o says.
     """
     with Voice(o) as voice:
         _prune(model, data, o, voice)
@@ -56,16 +60,17 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
 
     model = load(path)
     params = options.prune_params(o, model.params.prune)
-    changes = data or o["output"] is not None or params != model.params.prune
+    changes = bool(data) or params != model.params.prune
+    writes = o["output"] is not None or (changes and not o["table"])
     target = o["output"] or path
-    if changes:
+    if writes:
         from imdh_cli.cli.fit import check_model_target
 
         check_model_target(target, force=o["force"] or o["output"] is None, inputs=data)
     if data:
         model = _recounted(model, data, o, voice)
     changed, chosen = reprune.reprune(model, params)
-    if changes:
+    if writes:
         from imdh_cli.cli.fit import write_model
 
         write_model(changed, target, force=o["force"] or o["output"] is None)
@@ -77,7 +82,8 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
     from imdh_cli.cli.fit import choice_in_words
 
     written = "standard output" if takes_stdout(target) else target
-    voice.say(choice_in_words(chosen, params.clusters) + (f"; wrote {written}" if changes else ""))
+    end = f"; wrote {written}" if writes else "; nothing written (-o FILE writes it)" if changes else ""
+    voice.say(choice_in_words(chosen, params.clusters) + end)
 
 
 def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -264,13 +265,17 @@ def _print(summary: Summary, o: dict[str, Any], views: list[str]) -> None:
 
 
 def _console(o: dict[str, Any]) -> Any:
-    """A terminal as it is; anything else 80 columns (or COLUMNS) of plain text."""
+    """A terminal as wide as it is; anything else 80 columns of plain text; or COLUMNS, from 60 up."""
     from rich.console import Console
 
-    width = None
-    if not sys.stdout.isatty():
-        width = int(os.environ["COLUMNS"]) if os.environ.get("COLUMNS", "").isdigit() else 80
-    return Console(no_color=o["no_color"] or None, width=width, highlight=False, soft_wrap=False)
+    asked = os.environ.get("COLUMNS", "")
+    width = (
+        max(60, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 6 and int(asked) else 0
+    )
+    if not width:
+        with contextlib.suppress(OSError, ValueError):  # no terminal
+            width = max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
+    return Console(no_color=o["no_color"] or None, width=width or 80, highlight=False, soft_wrap=False)
 
 
 def _command(context: click.Context) -> str:
