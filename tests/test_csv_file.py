@@ -76,7 +76,7 @@ def test_what_is_expected_wins_over_what_is_seen(tmp_path: Path) -> None:
     part.expect(numbers=["y"], texts=["x"])
     assert types(part) == {"x": TEXT, "y": FLOAT}
     assert columns(part.chunks(["x"]), ["x"]) == {"x": ["1", "2"]}
-    assert error(part, ["y"]).message == 't.csv, row 1, column "y": "a" is not a number'
+    assert error(part, ["y"]).message == 't.csv, line 2 (row 1), column "y": "a" is not a number'
 
 
 def test_numbers_are_those_that_pandas_wrote_and_duckdb_reads(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_the_usual_spellings_are_missing() -> None:
 def test_another_spelling_is_named_with_the_option_that_makes_it_missing(cell: str, tmp_path: Path) -> None:
     data = written([["x", "y"], [1, 1], [cell, 2], [3, 3]])
     raised = error(saved(tmp_path, data), ["x"])
-    assert raised.message == f't.csv, row 2, column "x": "{cell}" is not a number'
+    assert raised.message == f't.csv, line 3 (row 2), column "x": "{cell}" is not a number'
     assert raised.hint is not None
     # The hint, typed into a shell, gives the cell.
-    said = re.match(r"add (--null-value.*), or --on-bad-row skip", raised.hint)
+    said = re.match(r"add (--null-value.*), --on-bad-row skip, or leave the column out: -x x$", raised.hint)
     assert said is not None
     typed = subprocess.run(
         f"printf '%s\\n' {said[1]}", shell=True, capture_output=True, text=True, check=True
@@ -167,8 +167,8 @@ def test_a_word_in_the_last_row_is_one_error_with_its_place(threads: int, tmp_pa
     data = b"id,area\n" + b"".join(b"%d,%d\n" % (i, i) for i in range(300_000)) + b"7,word\n"
     part = saved(tmp_path, data, threads=threads)
     raised = error(part, ["id", "area"])
-    assert raised.message == 't.csv, row 300001, column "area": "word" is not a number'
-    assert raised.hint == "add --null-value word, or --on-bad-row skip"
+    assert raised.message == 't.csv, line 300002 (row 300001), column "area": "word" is not a number'
+    assert raised.hint == "add --null-value word, --on-bad-row skip, or leave the column out: -x area"
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -177,15 +177,15 @@ def test_the_first_fault_in_the_file_is_the_one_reported() -> None:
     for threads in (1, 2):
         part = stream(written([["x", "y"], *rows]), threads=threads)
         part.expect(numbers=["x", "y"])
-        assert error(part, ["x", "y"]).message == 't.csv, row 21, column "y": "a" is not a number'
+        assert error(part, ["x", "y"]).message == 't.csv, line 22 (row 21), column "y": "a" is not a number'
         part = stream(written([["x", "y"], *rows]), threads=threads)
-        assert error(part, ["x"]).message == 't.csv, row 22, column "x": "b" is not a number'
+        assert error(part, ["x"]).message == 't.csv, line 23 (row 22), column "x": "b" is not a number'
 
 
 def test_a_cell_in_a_message_is_short_and_harmless() -> None:
     part = stream(written([["x"], [1], [2], ["\x1b[2J" + "a" * 100]]))
     assert error(part, ["x"]).message == (
-        't.csv, row 3, column "x": "\\u001b[2J' + "a" * 36 + '..." is not a number'
+        't.csv, line 4 (row 3), column "x": "\\u001b[2J' + "a" * 36 + '..." is not a number'
     )
 
 
@@ -200,7 +200,7 @@ def test_a_word_under_skip_is_a_bad_row_and_its_text_stays() -> None:
 
 def test_a_second_header_line_is_recognised() -> None:
     raised = error(stream(b"x,y\n1,2\nx,y\n3,4\n"), ["x"])
-    assert raised.message == 't.csv, row 2, column "x": "x" is not a number'
+    assert raised.message == 't.csv, line 3 (row 2), column "x": "x" is not a number'
     assert raised.hint == "take the second header line out, or add --on-bad-row skip"
 
 
@@ -353,7 +353,7 @@ def test_a_byte_that_does_not_decode_is_the_same_error_wherever_it_stands(
     rows[row - 1] = b"1,caf\xe9,2\n"
     part = saved(tmp_path, b"x,s,y\n" + b"".join(rows), threads=threads)
     raised = error(part, ["x"], keep)
-    assert raised.message == f"t.csv, row {row}: byte 0xe9 is not utf-8 text"
+    assert raised.message == f"t.csv, line {row + 1} (row {row}): byte 0xe9 is not utf-8 text"
     assert raised.hint == "add --encoding latin-1, or the encoding the file was written in"
 
 
@@ -368,7 +368,7 @@ def test_other_encodings_are_checked_alike(encoding: str) -> None:
     wrong = {"utf-16-le": b"\x00\xdc", "cp1252": b"\x81", "shift_jis": b"\x81\x00", "ascii": b"\xc3\xa9"}
     data = (good + "3,").encode(encoding) + wrong[encoding] + "\n4,ef\n".encode(encoding)
     message = error(stream(data, encoding=encoding), ["x"], ["s"]).message
-    assert message.startswith("t.csv, row 3: ")
+    assert message.startswith("t.csv, line 4 (row 3): ")
     assert f"not {encoding} text" in message.replace("_", "-").replace("shift-jis", "shift_jis")
 
 
@@ -450,14 +450,14 @@ def test_a_decimal_comma_is_read_and_a_point_is_then_no_number() -> None:
     assert numbers(stream(b"1,5\n2,5\n", decimal=",", header=False)) == {"column_1": [1.5, 2.5]}
     part = stream(b"x;y\n1,5;2\n1.5;2\n", decimal=",")
     part.expect(numbers=["x"])
-    assert error(part, ["x"]).message == 't.csv, row 2, column "x": "1.5" is not a number'
+    assert error(part, ["x"]).message == 't.csv, line 3 (row 2), column "x": "1.5" is not a number'
 
 
 def test_decimal_commas_that_nobody_asked_for_are_suspected() -> None:
     part = stream(b"x;y\n1,5;1\n2,5;2\n3,5;3\n4,5;4\n")
     assert part.notes == ['t.csv: "x": these look like numbers with a decimal comma (--decimal ,)']
     part.expect(numbers=["x"])
-    assert error(part, ["x"]).hint == "add --decimal , or --on-bad-row skip"
+    assert error(part, ["x"]).hint == "add --decimal ',' or --on-bad-row skip"
 
 
 def test_a_decimal_point_must_be_a_point_or_a_comma() -> None:
@@ -520,7 +520,7 @@ def test_a_header_of_a_hundred_thousand_columns_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tail", "place"),
-    [(b"\0" * 4096, "line 4 (row 3)"), (b"5,\0\0\0\0", "row 3"), (b"\0\0,\0\0\n", "row 3")],
+    [(b"\0" * 4096, "line 4 (row 3)"), (b"5,\0\0\0\0", "line 4 (row 3)"), (b"\0\0,\0\0\n", "line 4 (row 3)")],
     ids=["a block of them", "in the last cell", "a row of them"],
 )
 def test_nul_bytes_after_a_crash_are_named(tail: bytes, place: str) -> None:
@@ -646,7 +646,7 @@ def test_a_fault_in_a_piece_is_named_by_its_row_in_the_file(tmp_path: Path) -> N
         except DataError as raised:
             found.append(raised.message)
     assert found == [
-        't.csv, row 4001, column "y": "word" is not a number',
+        't.csv, line 4003 (row 4001), column "y": "word" is not a number',
         "t.csv, line 4503 (row 4501): 1 cell where there should be 2",
     ]
 
@@ -721,3 +721,55 @@ def test_a_file_cut_while_its_pieces_are_read_is_an_error(tmp_path: Path) -> Non
     (tmp_path / "t.csv").write_bytes(b"x\n1\n")
     with pytest.raises(DataError, match="shorter while it was read"):
         list(pieces[-1].chunks())
+
+
+def test_a_delimiter_that_ends_every_row_but_the_header_makes_an_empty_column(tmp_path: Path) -> None:
+    part = saved(tmp_path, b"a,b\n1,2,\n3,4,\n")
+    assert types(part) == {"a": FLOAT, "b": FLOAT, "column_3": TEXT}
+    assert numbers(part) == {"a": [1.0, 3.0], "b": [2.0, 4.0]}
+
+
+def test_a_delimiter_that_ends_some_rows_only_makes_them_too_long() -> None:
+    assert "line 3 (row 2): 3 cells" in error(stream(b"a,b\n1,2\n3,4,\n"), ["a"]).message
+
+
+@pytest.mark.parametrize("first", [b"sep=;\n", b"sep=;\r\n", b'"sep=;"\n', b"SEP=;\n"])
+def test_the_line_in_which_excel_names_the_delimiter_is_no_header(first: bytes, tmp_path: Path) -> None:
+    data = first + b"a;b\n1;2\n3;4\n"
+    for part in (saved(tmp_path, data), stream(data)):
+        assert numbers(part) == {"a": [1.0, 3.0], "b": [2.0, 4.0]}
+    assert error(stream(data + b"5\n"), ["a"]).message.startswith("t.csv, line 5 (row 3): ")
+    assert numbers(stream(first + b"1;2\n3;4\n", header=False))["column_2"] == [2.0, 4.0]
+
+
+def test_the_line_in_which_excel_names_the_delimiter_may_be_all() -> None:
+    assert stream(b"sep=;\n").rows == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "params", "hint"),
+    [
+        (b"# by hand\na,b\n1,2\n", {}, "grep -v"),
+        (b'a,b\n1,2\n1,2\n1,2\n"1,5",2\n', {}, "write the number with a point"),
+        (b"a;b\n1;2\n1;2\n1;2\n1.234,5;2\n", {}, "thousands separators"),
+        (b"a,b\n1,2\n3,4\n5,6\n", {"header": False}, "drop --no-header"),
+        (b"a,b\n1,2\nx,4\n5,6\n7,8\n", {}, "-x a"),
+    ],
+)
+def test_the_hint_is_one_that_works(data: bytes, params: dict[str, Any], hint: str) -> None:
+    part = stream(data, **params)
+    assert hint in (error(part, part.schema.names[:2]).hint or "")
+
+
+def test_true_and_false_are_numbers_where_a_model_wants_some(tmp_path: Path) -> None:
+    part = saved(tmp_path, b"x,y\n1,true\n2,False\n3,\n4,TRUE\n")
+    assert types(part)["y"] == TEXT
+    part.expect(numbers=["x", "y"])
+    assert numbers(part)["y"] == [1.0, 0.0, None, 1.0]
+    assert part.sample().column("y").to_pylist() == [1.0, 0.0, None, 1.0]
+
+
+def test_a_model_s_column_is_not_to_be_left_out() -> None:
+    part = stream(b"x\n1\n2\n3\nword\n")
+    part.expect(numbers=["x"])
+    assert error(part, ["x"]).hint == "add --null-value word, or --on-bad-row skip"

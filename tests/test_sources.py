@@ -493,3 +493,13 @@ def test_any_partition_of_the_rows_into_files_gives_the_same_rows(
     assert pieces is not None
     ids = [i for p in pieces for c in p.chunks() for i in c.features["id"].to_pylist()]
     assert ids == list(range(60))
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [(b"\x89PNG\r\n\x1a\n" + bytes(100), "a PNG image"), (bytes(range(1, 32)) * 9, "binary data")],
+)
+def test_what_is_no_table_is_called_so(data, what, tmp_path):
+    (tmp_path / "t.csv").write_bytes(data)
+    with pytest.raises(DataError, match=what):
+        opened(tmp_path / "t.csv")

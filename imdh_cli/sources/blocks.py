@@ -53,6 +53,7 @@ class Fault:
     cells : how many cells the row has, for a ragged row.
     undecodable : the error, for bytes that do not decode.
     nul : the row holds a NUL byte.
+    alone : no other row of the block has a word where a number belongs.
     """
 
     row: int
@@ -63,6 +64,7 @@ class Fault:
     cells: int | None = None
     undecodable: UnicodeDecodeError | None = None
     nul: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Layout:
 
     nulls : the spellings of a missing value.
     skip : rows that cannot be used become null rows marked bad; otherwise they are a Fault.
+    header : the names come from the file.
+    truths : columns in which true is 1 and false is 0.
     """
 
     names: tuple[str, ...]
@@ -79,6 +83,8 @@ class Layout:
     encoding: Encoding
     nulls: tuple[str, ...]
     skip: bool
+    header: bool = True
+    truths: frozenset[str] = frozenset()
 
     @property
     def single(self) -> bool:
@@ -201,7 +207,9 @@ class BlockParser:
         text, _ = self._read(data, quoted, self._as_text, [])
         numbers = {}
         for name in self._numeric:
-            numbers[name], mask = to_numbers(text[name], self._nulls, self.layout.decimal)
+            numbers[name], mask = to_numbers(
+                text[name], self._nulls, self.layout.decimal, truths=name in self.layout.truths
+            )
             if mask is not None:
                 wrong[name] = Wrong(mask, text[name])
         return numbers
@@ -219,9 +227,9 @@ class BlockParser:
                 row, column, value, cells = place, name, text[at].as_py(), None
         data = block.data.to_pybytes()
         start, end = next(islice(self._records(data), row, None))
-        return Fault(
-            row, start, line_count(data[:start]), column, value, cells, nul=b"\x00" in data[start:end]
-        )
+        alone = not ragged and all(bool(m[row]) and m.sum() == 1 for m, _ in wrong.values())
+        nul = b"\x00" in data[start:end]
+        return Fault(row, start, line_count(data[:start]), column, value, cells, nul=nul, alone=alone)
 
     def _undecodable(self, block: Block, error: UnicodeDecodeError) -> Fault:
         data = block.data.to_pybytes()

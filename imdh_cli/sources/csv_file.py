@@ -91,6 +91,7 @@ class CsvPart:
         self._stream: OpenText | None = None  # a stream's text behind `_head`, until it is read
         self._head = b""  # what was read of it, from the first row
         self.notes: list[str] = []
+        self._free = True  # no model has told which columns are numbers
         self._look(brief)
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
@@ -150,9 +151,16 @@ class CsvPart:
         return pa.Table.from_batches([parsed.features.slice(0, rows)])
 
     def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
-        """Read these columns as numbers, or as text, whatever the sample looked like."""
+        """Read these columns as numbers, or as text, whatever the sample looked like.
+
+        In a column of words that are to be numbers, true is 1 and false is 0.
+        """
+        numbers = list(numbers)
         types = {**dict.fromkeys(numbers, pa.float64()), **dict.fromkeys(texts, pa.string())}
         check_columns(types, self.schema.names, self.name)
+        self._free = self._free and not numbers
+        words = {n for n in numbers if self.schema.field(n).type == pa.string()}
+        self._layout = replace(self._layout, truths=self._layout.truths | words)
         self.schema = pa.schema((f.name, types.get(f.name, f.type)) for f in self.schema)
 
     def close(self) -> None:
@@ -183,6 +191,7 @@ class CsvPart:
             encoding=self._text.encoding,
             nulls=tuple(dict.fromkeys((*USUAL_NULLS, *(self._params.null_values or ())))),
             skip=self._params.on_bad_row == "skip",
+            header=self._params.header,
         )
         if not self._dialect.names:
             self.rows = 0
@@ -286,7 +295,7 @@ class CsvPart:
             for block, found in parsed:
                 while isinstance(found, Fault):
                     if found.row < left:
-                        raise fault_error(found, self.name, self._layout, *place())
+                        raise fault_error(found, self.name, self._layout, *place(), free=self._free)
                     # Nobody asked for the row at fault, only for rows before it.
                     block = block._replace(data=block.data.slice(0, found.offset))
                     found = parser(block)

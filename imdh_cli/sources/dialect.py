@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from imdh_cli.sources.records import Scanner, line_count
 CANDIDATES = (b",", b";", b"\t", b"|")
 SNIFFED = 50  # records looked at
 _SPELLED = {"\\t": b"\t", "tab": b"\t"}
+_SEP = re.compile(rb'"?sep=([\t -~])"?(?:\r\n|\n|\r|$)', re.IGNORECASE)
 _SAID = {b",": "','", b";": "';'", b"\t": "a tab", b"|": "'|'"}
 
 
@@ -81,6 +83,23 @@ def dialect_of(
     DataError
         For a header that cannot name columns.
     """
+    told = _SEP.match(head)
+    if told is not None:  # as Excel writes it, and reads it, above the header
+        rest = dialect_of(
+            head[told.end() :],
+            name=name,
+            encoding=encoding,
+            delimiter=delimiter or told[1],
+            decimal=decimal,
+            header=header,
+            complete=complete,
+        )
+        return rest and replace(
+            rest,
+            start=rest.start + told.end(),
+            lines=rest.lines + 1,
+            first_end=rest.first_end + told.end(),
+        )
     if not head.strip(b"\r\n"):
         return None
     chosen = delimiter or sniff(head, decimal, header, complete)
@@ -95,6 +114,9 @@ def dialect_of(
         names = tuple(f"column_{i + 1}" for i in range(len(first)))
         return Dialect(chosen, names, 0, 0, end, notes)
     behind = end + (2 if head[end : end + 2] == b"\r\n" else 1)
+    extra = f"column_{len(first) + 1}".encode()
+    if extra not in first and _trailing(head, scanner, len(first), complete):
+        first.append(b"")
     names = _names(first, name, encoding, decimal, notes)
     lines = line_count(head[:behind])
     nameless = frozenset(n for n, cell in zip(names, first, strict=True) if not cell)
@@ -146,6 +168,14 @@ def _first_records(head: bytes, scanner: Scanner, complete: bool) -> list[bytes]
     if not complete and len(found) > 1 and len(found) <= SNIFFED:
         found.pop()
     return found[:SNIFFED]
+
+
+def _trailing(head: bytes, scanner: Scanner, width: int, complete: bool) -> bool:
+    """Whether a delimiter ends every row, but not the header."""
+    rows = _first_records(head, scanner, complete)[1:]
+    return bool(rows) and all(
+        row.endswith(scanner.delimiter) and scanner.count_fields(row) == width + 1 for row in rows
+    )
 
 
 def _numeric_share(cells: list[str], decimal: str) -> float:

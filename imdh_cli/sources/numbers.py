@@ -25,7 +25,7 @@ FEW = 3
 
 
 def to_numbers(
-    cells: pa.Array, nulls: pa.Array, decimal: str = "."
+    cells: pa.Array, nulls: pa.Array, decimal: str = ".", *, truths: bool = False
 ) -> tuple[pa.DoubleArray, np.ndarray | None]:
     """Numbers, and which cells are none.
 
@@ -36,6 +36,7 @@ def to_numbers(
     nulls : string array
         Spellings of a missing value; blanks around a cell do not matter, and a blank cell is missing.
     decimal : "." or ","
+    truths : true is 1 and false is 0, in any case of the letters.
 
     Returns
     -------
@@ -46,6 +47,9 @@ def to_numbers(
     """
     text = pc.utf8_trim_whitespace(cells)
     text = pc.if_else(pc.equal(text, ""), None, text)
+    if truths:
+        low = pc.utf8_lower(text)
+        text = pc.if_else(pc.equal(low, "true"), "1", pc.if_else(pc.equal(low, "false"), "0", text))
     if decimal != ".":
         # "1.5" is no number where the comma is the decimal point: the point becomes something else.
         plain = pc.replace_substring(pc.replace_substring(text, ".", "!"), decimal, ".")

@@ -6,7 +6,8 @@ import io
 from typing import BinaryIO, Literal, cast
 
 from imdh_cli.errors import DataError
-from imdh_cli.sources.compression import codec_of
+from imdh_cli.sources.compression import codec_of, refuse
+from imdh_cli.sources.text import byte_order_mark
 
 HEAD = 1024  # bytes looked at
 Format = Literal["csv", "parquet", "arrow", "arrow stream"]
@@ -22,6 +23,9 @@ FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"\x93NUMPY", "a NumPy array", "save it as Parquet, for example with pandas"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook", "save the sheet as CSV"),
     (b"%PDF-", "a PDF document", "give the table as CSV or Parquet"),
+    (b"\x89PNG", "a PNG image", "give the table as CSV or Parquet"),
+    (b"\xff\xd8\xff", "a JPEG image", "give the table as CSV or Parquet"),
+    (b"\x7fELF", "a program", "give the table as CSV or Parquet"),
     (b"\x80\x04\x95", "a Python pickle", "save the table as Parquet"),
     (b"\x80\x05\x95", "a Python pickle", "save the table as Parquet"),
 )
@@ -62,7 +66,11 @@ def told(head: bytes, name: str, format: str | None = None) -> Format:
             f"{name}: this is a compressed file of a format that is read from many places",
             "unpack it first; Parquet and Arrow files are compressed inside",
         )
-    return _by_suffix(name)
+    kind = _by_suffix(name)
+    if kind == "csv" and _is_binary(head):
+        refuse(head, name)
+        raise DataError(f"{name}: this is binary data and no table", "give the table as CSV or Parquet")
+    return kind
 
 
 def peeked(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
@@ -132,4 +140,12 @@ def _is_text(head: bytes) -> bool:
     return not _CONTROL.intersection(head[:64]) and not head.startswith(b"%PDF-")
 
 
+def _is_binary(head: bytes) -> bool:
+    """Many control characters beside NUL, which a crash and UTF-16 leave in text, and no compression."""
+    if codec_of(head) is not None or byte_order_mark(head) is not None:
+        return False
+    return sum(map(head.count, _MARKS)) > len(head) // 20
+
+
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\v\f\r")
+_MARKS = [bytes([c]) for c in sorted(_CONTROL - {0})]
