@@ -257,7 +257,9 @@ class Soak:
         counts["temporaries"] += found.temporaries
         counts["wrong"] += bool(found.wrong)
         for text in found.wrong:
-            line = f"{job.name}, {strike.fault}: {text}; status {end.status}; {end.err.strip()[-300:]}"
+            line = (
+                f"{job.name}, {strike.fault}: {text}; status {end.status}; {' '.join(end.err.split())[-200:]}"
+            )
             print(line, file=sys.stderr)
             self.wrong.append(line)
         return found.finished
@@ -284,7 +286,7 @@ def text(result: Mapping[str, Any]) -> str:
         for name, c in result["faults"].items()
     ]
     header = ["what struck", "runs", "ended well all the same", "hidden temporaries left", "wrong"]
-    wrong = [f"- {line}" for line in result["wrong"]]
+    wrong = [f"- {line}" for line in result["wrong"][:10]]
     return "\n\n".join(
         [
             f"{result['minutes']:g} minutes, {sum(result['rounds'].values())} rounds of "
