@@ -341,7 +341,7 @@ def test_more_clusters_than_the_tree_has_is_refused_before_anything_is_written(w
     largest = pruning.largest(arrays(world.model)["merge_order"], arrays(world.model)["counts"], 1)
     ran = imdh("assign", world.model, data, "-k", largest + 1, status=2)
     assert ran.out == b""
-    assert f"1 to {largest}" in one_line_error(ran.err)
+    assert f"only {largest} leaves in use" in one_line_error(ran.err)
     imdh("assign", world.model, data, "-k", largest + 1, "-o", tmp_path / "l.csv", status=2)
     assert list(tmp_path.iterdir()) == []
 

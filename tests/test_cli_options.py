@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from imdh_cli.report.words import listing
 from tests.cli import blobs, imdh, one_line_error, write
 
 REALS = (
@@ -68,3 +69,129 @@ def test_the_least_size_is_named_where_it_is_the_cause(model, tmp_path):
     words = ("-k", 2, "--min-size", 550, "-o", tmp_path / "two.npz")
     said = one_line_error(imdh("prune", model, *words, status=2).err)
     assert said == "2 clusters were asked for, but --min-size 550 leaves room for only 1"
+
+
+# --- what is said of the input --------------------------------------------------------------------
+
+
+def test_no_data_at_a_terminal_is_the_help_and_an_error(monkeypatch):
+    monkeypatch.setattr("imdh_cli.cli.options._at_terminal", lambda: True)
+    ran = imdh("fit", status=2)
+    assert ran.err.startswith("Usage: imdh fit")
+    assert ran.err.splitlines()[-2:] == [
+        "error: no DATA were named",
+        "hint: name files or folders, or - for stdin",
+    ]
+
+
+def test_a_model_in_the_place_of_data_is_told(table, model):
+    for words in (["assign", model], ["prune", model], ["report", model], ["fit"]):
+        ran = imdh(*words, model, status=3)
+        assert one_line_error(ran.err) == f"{model}: this is a model, not data"
+    for command in ("assign", "prune", "report"):
+        ran = imdh(command, table, model, status=4)
+        assert one_line_error(ran.err) == f"{table}: not a model file, but {model} is"
+        assert f"the model comes first: imdh {command} MODEL DATA" in ran.err
+
+
+def test_a_file_that_looks_like_an_option_is_told_how_to_name(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-dash.csv").write_bytes(table.read_bytes())
+    ran = imdh("fit", "-dash.csv", status=2)
+    assert "hint: a file whose name starts with - is given as ./-dash.csv" in ran.err
+    imdh("fit", "./-dash.csv", "--depth", 2)
+
+
+def test_a_column_of_labels_that_becomes_a_feature_is_noted(table, model, tmp_path):
+    again = tmp_path / "again.csv"
+    imdh("assign", model, table, "--keep-all", "--with", "node", "-o", again)
+    told = "leave it out with -x cluster,node"
+    assert told in imdh("fit", again, "-n").err
+    for words in (["-x", "cluster,node"], ["-c", "x1,cluster"]):
+        assert "earlier run" not in imdh("fit", again, "-n", *words).err
+    assert "earlier run" not in imdh("fit", table, "-n").err
+
+
+def test_kept_columns_of_a_csv_are_said_to_be_text_where_types_are_known(table, model, tmp_path):
+    told = "note: kept columns of a CSV are text in {}, byte for byte as read"
+    for name in ("l.parquet", "l.arrow", "l.feather"):
+        ran = imdh("assign", model, table, "--keep", "x1", "-o", tmp_path / name)
+        assert ran.err.splitlines()[0] == told.format(tmp_path / name)
+    ran = imdh("assign", model, table, "--keep-all", "--partition-by-cluster", tmp_path / "parts")
+    assert told.format(tmp_path / "parts") in ran.err
+    quiet = (["--keep", "x1", "-o", tmp_path / "l.csv"], ["-o", tmp_path / "m.parquet"])
+    for words in quiet:
+        assert "note" not in imdh("assign", model, table, *words).err
+
+
+def test_constant_features_are_named(tmp_path):
+    X = blobs(600)[0]
+    data = write(tmp_path / "t.csv", X, one=[7] * 600, zero=[0.0] * 600)
+    said = imdh("fit", data, "-o", tmp_path / "m.npz").err
+    assert 'note: constant, so of no use as features: "one" and "zero"\n' in said
+
+
+def test_a_column_that_is_left_out_is_told_once(tmp_path):
+    data = write(tmp_path / "t.csv", blobs(600)[0], kind=["a"] * 600, other=range(0, 1200, 2))
+    said = imdh("fit", data, "-x", "other", "-v", "-o", tmp_path / "m.npz").err
+    assert said.count("kind") == 1
+    assert said.count("other") == 1
+
+
+def test_a_checkpoint_of_an_earlier_run_is_noted(table, tmp_path):
+    left = tmp_path / "m.npz.checkpoint"
+    left.write_bytes(b"an earlier state")
+    words = ("fit", table, "-o", tmp_path / "m.npz", "-f", "--depth", 2)
+    told = f"{left} holds rows of an earlier run: --resume goes on from it, or remove it"
+    assert told in imdh(*words).err
+    assert left.read_bytes() == b"an earlier state"
+    assert f"{left} of an earlier run is replaced" in imdh(*words, "--checkpoint", 60).err
+    assert "earlier run" not in imdh(*words).err
+
+
+@pytest.mark.parametrize(
+    ("speed", "words"),
+    [
+        (0.4, "0 rows/s"),
+        (240, "240 rows/s"),
+        (31_400, "31 thousand rows/s"),
+        (1.25e6, "1.25 million rows/s"),
+    ],
+)
+def test_a_speed_is_said_in_a_unit_that_shows_it(speed, words):
+    from imdh_cli.cli.show import speed_in_words
+
+    assert speed_in_words(speed) == words
+
+
+def test_the_parts_of_a_cluster_are_listed(monkeypatch):
+    from imdh_cli.cli import going_on
+
+    fate = {"cluster": 2, "node": 5, "became": [3, 4, 5], "how": "split"}
+    monkeypatch.setattr("imdh_cli.reprune.fates", lambda *_: [fate])
+    assert going_on.fate_lines(None, None) == ["cluster 2 (node 5) was split into clusters 3, 4 and 5"]
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("fit", "Default: skip; with --update, as MODEL was fitted."),
+        ("fit", "Writes to -o, by default model.npz; -o MODEL -f replaces MODEL."),
+        ("assign", "Default: as MODEL was fitted."),
+        ("assign", "FILE.csv or .tsv (also .gz, .zst, .bz2), .parquet, .arrow or .feather"),
+        ("assign", "Those of a CSV are text, byte for byte"),
+        ("prune", "It only shows: nothing is written without -o."),
+    ],
+)
+def test_the_help_says_what_is_asked_most(command, told):
+    assert told in " ".join(imdh(command, "--help").text.split())
+
+
+@pytest.mark.parametrize(
+    ("items", "words"), [([], ""), (["1"], "1"), (["1", "2"], "1 or 2"), (["1", "2", "3"], "1, 2 or 3")]
+)
+def test_alternatives_are_listed(items, words):
+    assert listing(items, last="or") == words

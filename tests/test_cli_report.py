@@ -56,7 +56,7 @@ def test_the_terminal_report_is_plain_text_when_it_is_no_terminal(world):
 
 @pytest.mark.parametrize(
     ("columns", "width"),
-    [("0", 80), ("x", 80), ("-5", 80), ("9" * 5000, 80), ("1", 60), ("20", 60), ("70", 70)],
+    [("0", 80), ("x", 80), ("-5", 80), ("9" * 50, 80), ("1", 60), ("20", 60), ("70", 70)],
 )
 def test_a_width_that_cannot_be_used_is_not(world, monkeypatch, columns, width):
     monkeypatch.setenv("COLUMNS", columns)

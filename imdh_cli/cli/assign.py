@@ -48,9 +48,19 @@ class Extra(options.Names):
 )
 @click.argument("model", metavar="MODEL")
 @options.data_argument()
-@click.option("-o", "--output", help="FILE.csv, .parquet or .arrow; - is CSV on stdout. Default: -.")
+@click.option(
+    "-o",
+    "--output",
+    help="FILE.csv or .tsv (also .gz, .zst, .bz2), .parquet, .arrow or .feather; - is CSV on stdout. "
+    "Default: -.",
+)
 @click.option("-k", "--clusters", type=options.Whole(), help="Cut at N, without changing MODEL.")
-@click.option("--keep", type=options.Names(), default=(), help="Columns to carry along.")
+@click.option(
+    "--keep",
+    type=options.Names(),
+    default=(),
+    help="Columns to carry along. Those of a CSV are text, byte for byte, in any output.",
+)
 @click.option("--keep-all", is_flag=True, help="Carry all columns along.")
 @click.option(
     "--id", "ids", type=options.Names(), default=(), help="As --keep; those of the fit are kept anyway."
@@ -65,7 +75,7 @@ class Extra(options.Names):
 )
 @click.option("--partition-by-cluster", "folder", metavar="DIR", help="One Parquet folder per cluster.")
 @click.option("--name", default="cluster", show_default=True, help="Of the label column.")
-@options.missing_option
+@options.missing_option("as MODEL was fitted")
 @click.option(
     "--json", "as_json", is_flag=True, help="The summary as JSON, on stderr if labels go to stdout."
 )
@@ -92,6 +102,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
 
     started = time.perf_counter()
     output = o["output"] or (None if o["folder"] else "-")
+    options.check_data("assign", locations, path)
     model = load(path)
     if output is not None and output != "-":
         check_target(output, force=o["force"], inputs=[path, *locations])
@@ -100,6 +111,8 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
         source = stack.enter_context(closing(open_source(locations, options.source_params(o, threads))))
         ready(source, model.spec)
         keep = _kept(model, source.schema.names, o)
+        if keep and any(part.format == "csv" for part in source.parts):
+            _tell_text(voice, output, o)
         tell_compiling(voice)
         from imdh_cli import pipeline
 
@@ -156,6 +169,15 @@ def _kept(model: Model, names: Sequence[str], o: dict[str, Any]) -> tuple[str, .
     ids = [name for name in model.metadata.get("id_columns", []) if name in names]
     rest = names if o["keep_all"] else o["keep"]
     return tuple(dict.fromkeys([*ids, *o["ids"], *rest]))
+
+
+def _tell_text(voice: Voice, output: str | None, o: dict[str, Any]) -> None:
+    """Formats with types get the kept columns of a CSV as text, which is not what everybody expects."""
+    typed = [o["folder"]] if o["folder"] is not None else []
+    if output is not None and output.lower().endswith((".parquet", ".arrow", ".feather")):
+        typed.insert(0, output)
+    if typed:
+        voice.note(f"kept columns of a CSV are text in {' and '.join(typed)}, byte for byte as read")
 
 
 def _check_names(params: Any) -> None:

@@ -14,12 +14,22 @@ import click
 
 from imdh_cli.cli import going_on, options
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, takes_stdout, threads_asked
+from imdh_cli.cli.show import (
+    Voice,
+    echo_json,
+    peak_memory_mb,
+    plural,
+    speed_in_words,
+    takes_stdout,
+    threads_asked,
+)
 from imdh_cli.cli.signals import finish_first
 from imdh_cli.params import MAX_DEPTH, PAPER_PRESET, FitParams
+from imdh_cli.report.words import listing
 
 if TYPE_CHECKING:
     from imdh_cli.features import Selection, Tally
+    from imdh_cli.model import Model
     from imdh_cli.pipeline import Fit
     from imdh_cli.pruning import Pruning
 
@@ -38,9 +48,9 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
     """,
 )
 @options.data_argument()
-@click.option("-o", "--output", default="model.npz", show_default=True, help="The model file.")
+@click.option("-o", "--output", default="model.npz", show_default=True, help="The model file; - is stdout.")
 @options.column_options
-@options.missing_option
+@options.missing_option("skip; with --update, as MODEL was fitted")
 @options.pruning_options
 @click.option(
     "--depth",
@@ -103,7 +113,8 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
 @click.option(
     "--update",
     metavar="MODEL",
-    help="Go on learning from MODEL with DATA; its features and learning parameters are kept.",
+    help="Go on learning from MODEL with DATA; its features and learning parameters are kept. Writes to "
+    "-o, by default model.npz; -o MODEL -f replaces MODEL.",
 )
 @click.option(
     "--checkpoint",
@@ -132,6 +143,7 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
     from imdh_cli.sources import open_source
 
     started = time.perf_counter()
+    options.check_data("fit", locations)
     old = None
     if o["update"] is not None:
         from imdh_cli.model import load
@@ -153,6 +165,9 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
             selection = going_on.selection_of_update(o, old, source)
         checkpoint = None if o["dry_run"] else going_on.open_checkpoint(o, params, selection, locations)
         tell_selection(voice, source, selection)
+        if old is None and o["columns"] is None:
+            tell_labels(voice, selection)
+        going_on.tell_stale(voice, o)
         if o["dry_run"]:
             from imdh_cli.cli.plan import show_plan
 
@@ -187,12 +202,14 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
         checkpoint.remove()
     seconds = time.perf_counter() - started
     tell_rows(voice, result.tally)
-    for name in result.drifting[:3]:
+    if result.drifting:
+        named = listing([f'"{name}"' for name in result.drifting])
         voice.note(
-            f'early and late rows differ in "{name}": rows in order make poor clusters; '
+            f"early and late rows differ in {named}: rows in order make poor clusters; "
             "shuffle the input, or let imdh read the file itself (not a stream)",
             warning=True,
         )
+    tell_constant(voice, result.model)
     summary = _as_dict(result, seconds, o)
     if old is not None:
         from imdh_cli.reprune import fates
@@ -247,7 +264,30 @@ def tell_selection(voice: Voice, source: Any, selection: Selection) -> None:
         voice.note(text)
     voice.detail(f"{plural(len(selection.spec.names), 'feature')}: {', '.join(selection.spec.names[:50])}")
     for name, why in selection.left_out:
-        voice.detail(f"left out: {name} ({why})")
+        if not any(f'"{name}"' in text for text in selection.notes):
+            voice.detail(f"left out: {name} ({why})")
+
+
+def tell_labels(voice: Voice, selection: Selection) -> None:
+    """Labels that an earlier run has written would be learned from like any number."""
+    features = selection.spec.source_columns
+    written = [name for name in ("cluster", "node", "leaf", "margin", "distance") if name in features]
+    if "cluster" in written:
+        voice.note(
+            'the column "cluster" is a feature: if it holds labels of an earlier run, '
+            f"leave it out with -x {','.join(written)}"
+        )
+
+
+def tell_constant(voice: Voice, model: Model) -> None:
+    """Features that hold one value only."""
+    if model.counts[0] < 2:
+        return
+    constant = (model.scale == 1.0) & (model.sums_of_squares[0] == 0.0)
+    names = [f'"{name}"' for name, same in zip(model.feature_names, constant, strict=True) if same]
+    if names:
+        what = "a feature" if len(names) == 1 else "features"
+        voice.note(f"constant, so of no use as {what}: {listing(names)}")
 
 
 def _tell_keeping(voice: Voice, params: FitParams) -> None:
@@ -328,7 +368,7 @@ def choice_in_words(chosen: Pruning, requested: Any) -> str:
         return f"{k}, as asked"
     if chosen.clarity == "clear":
         return f"{k}: a clear choice"
-    others = " or ".join(str(a) for a in chosen.alternatives)
+    others = listing([str(a) for a in chosen.alternatives], last="or")
     if not others:
         return f"{k}: not a clear choice, since a cluster at the tree's last level may hold more; try --depth"
     return f"{k}: a close choice; {others} would be reasonable, too"
@@ -346,7 +386,7 @@ def _tell_summary(voice: Voice, result: Fit, seconds: float, o: dict[str, Any]) 
     voice.say(f"rows in each{of}: {sizes}{more}; {plural(result.pruning.largest, 'leaf', 'leaves')} in use")
     speed = t.rows * (result.passes + result.recounted) / seconds
     voice.say(
-        f"{seconds:.1f} s, {speed / 1e6:.2f} million rows/s, {peak_memory_mb():.0f} MB at most; "
+        f"{seconds:.1f} s, {speed_in_words(speed)}, {peak_memory_mb():.0f} MB at most; "
         f"wrote {'standard output' if takes_stdout(o['output']) else o['output']}"
     )
     if result.pruning.clarity == "close" and not takes_stdout(o["output"]):

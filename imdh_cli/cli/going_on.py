@@ -10,9 +10,11 @@ from imdh_cli.cli import options
 from imdh_cli.cli.signals import on_first
 from imdh_cli.errors import UsageError
 from imdh_cli.params import FitParams, LearnParams
+from imdh_cli.report.words import listing
 
 if TYPE_CHECKING:
     from imdh_cli.checkpoint import Checkpoint
+    from imdh_cli.cli.show import Voice
     from imdh_cli.features import Selection
     from imdh_cli.model import Model
     from imdh_cli.sources import Source
@@ -79,7 +81,7 @@ def fate_lines(old: Model, new: Model) -> list[str]:
 
     lines = []
     for fate in fates(old, new):
-        now = " and ".join(str(n) for n in fate["became"])
+        now = listing([str(n) for n in fate["became"]], 12)
         what = f"cluster {fate['cluster']} (node {fate['node']})"
         if fate["how"] == "kept":
             if fate["became"][0] != fate["cluster"]:
@@ -122,6 +124,17 @@ def open_checkpoint(
 def checkpoint_path(o: dict[str, Any]) -> str:
     """Beside the output."""
     return f"{o['output']}.checkpoint"
+
+
+def tell_stale(voice: Voice, o: dict[str, Any]) -> None:
+    """A checkpoint of an earlier run that this one does not go on from: it holds rows of the data."""
+    path = checkpoint_path(o)
+    if o["resume"] or o["output"] == "-" or not os.path.exists(path):
+        return
+    if o["checkpoint"] is not None and not o["dry_run"]:
+        voice.note(f"{path} of an earlier run is replaced; --resume would have gone on from it")
+    else:
+        voice.note(f"{path} holds rows of an earlier run: --resume goes on from it, or remove it")
 
 
 def _identity(location: str) -> dict[str, Any]:

@@ -144,6 +144,9 @@ def _tell(message: str, hint: str | None, *, kind: str = "error") -> None:
 
 
 def _usage_hint(error: click.UsageError) -> str:
+    for word in sys.argv[1:]:
+        if word.startswith("-") and len(word) > 1 and os.path.exists(word):
+            return f"a file whose name starts with - is given as ./{word}"
     command = error.ctx.command_path if error.ctx is not None else "imdh"
     return f"see {command} --help"
 

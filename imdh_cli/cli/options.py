@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +109,16 @@ column_options = apply(
     ),
 )
 
-missing_option = click.option(
-    "--missing",
-    type=click.Choice(["skip", "error", "mean"]),
-    help="A cell that is empty, NaN, null or infinite: leave the row out (label -1), stop, or put the "
-    "training mean there. Default: skip; for assign: as the model was fitted.",
-)
+
+def missing_option(default: str) -> Command:
+    """--missing, with what happens without it."""
+    return click.option(
+        "--missing",
+        type=click.Choice(["skip", "error", "mean"]),
+        help="A cell that is empty, NaN, null or infinite: leave the row out (label -1), stop, or put the "
+        f"training mean there. Default: {default}.",
+    )
+
 
 reading_options = apply(
     click.option("--null-value", "null_values", multiple=True, help="Text that means missing; repeatable."),
@@ -186,13 +190,60 @@ def data_argument(required_text: str = "DATA") -> Command:
 
 
 def locations(data: tuple[str, ...], context: click.Context) -> tuple[str, ...]:
-    """What to read: the arguments; stdin when there are none and it is no terminal; else the help page."""
+    """What to read: the arguments; stdin when there are none and it is no terminal.
+
+    Raises
+    ------
+    UsageError
+        At a terminal, after the help page.
+    """
     if data:
         return data
-    if sys.stdin is None or sys.stdin.isatty():
-        click.echo(context.get_help(), err=True)
-        raise click.exceptions.Exit(2)
+    if _at_terminal():
+        from imdh_cli.errors import UsageError
+
+        click.echo(context.get_help() + "\n", err=True)
+        raise UsageError("no DATA were named", "name files or folders, or - for stdin")
     return ("-",)
+
+
+def _at_terminal() -> bool:
+    return sys.stdin is None or sys.stdin.isatty()
+
+
+def check_data(command: str, data: Sequence[str], model: str | None = None) -> None:
+    """Refuse models among DATA: a slip of the hand that deserves better words than those for any zip.
+
+    Raises
+    ------
+    ModelError
+        When MODEL and DATA were exchanged.
+    DataError
+        When a model stands where data belong.
+    """
+    found = next((name for name in data if _is_model(name)), None)
+    if found is None:
+        return
+    from imdh_cli.errors import DataError, ModelError
+
+    if model is not None and os.path.isfile(model) and not _is_model(model):
+        raise ModelError(
+            f"{model}: not a model file, but {found} is", f"the model comes first: imdh {command} MODEL DATA"
+        )
+    usage = "imdh fit DATA" if model is None else f"imdh {command} MODEL DATA"
+    raise DataError(f"{found}: this is a model, not data", f"name the data: {usage}")
+
+
+def _is_model(name: str) -> bool:
+    """Whether a file is a zip whose first entry is a NumPy array."""
+    if not os.path.isfile(name):
+        return False
+    try:
+        with open(name, "rb") as file:
+            head = file.read(64)
+    except OSError:
+        return False
+    return head.startswith(b"PK\x03\x04") and b".npy" in head
 
 
 def source_params(o: dict[str, Any], threads: int) -> SourceParams:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "It only shows: nothing is written without -o.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The choice (with --table: the table) as JSON.")
-@options.missing_option
+@options.missing_option("as MODEL was fitted")
 @options.reading_options
 @options.output_options
 def prune(model: str, data: tuple[str, ...], **o: Any) -> None:
@@ -58,6 +58,7 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
     from imdh_cli import reprune
     from imdh_cli.model import load
 
+    options.check_data("prune", data, path)
     model = load(path)
     params = options.prune_params(o, model.params.prune)
     changes = bool(data) or params != model.params.prune

@@ -74,7 +74,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
     callback=_print_schema,
     help="Print the JSON Schema of --json, and end.",
 )
-@options.missing_option
+@options.missing_option("as MODEL was fitted")
 @options.reading_options
 @options.output_options
 @click.pass_context
@@ -93,6 +93,7 @@ def _report(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice, c
     from imdh_cli.report.summary import summarise
     from imdh_cli.report.words import printable
 
+    options.check_data("report", data, path)
     kind = _drawn(o)
     views = _views(o, kind)
     _check(path, data, o, kind, views)

@@ -76,7 +76,7 @@ class Voice:
                 self._display.remove_task(self._task)
             self._task = self._display.add_task(p.task, total=None, rows="", speed="")
         elapsed = time.monotonic() - self._started
-        speed = f"{p.rows / elapsed / 1e6:.2f} M rows/s" if elapsed > 0.2 else ""
+        speed = speed_in_words(p.rows / elapsed) if elapsed > 0.2 else ""
         self._display.update(
             self._task,
             completed=min(fraction, 1.0) if fraction is not None else None,
@@ -151,6 +151,13 @@ def threads_asked(asked: int | None, voice: Voice) -> int:
     if asked > usable:
         voice.note(f"--threads {asked}: this process may use {usable}, which is what is used")
     return min(asked, usable)
+
+
+def speed_in_words(speed: float) -> str:
+    """Rows per second: `1.25 million rows/s`, `31 thousand rows/s`, `240 rows/s`."""
+    if speed >= 1e5:
+        return f"{speed / 1e6:.2f} million rows/s"
+    return f"{speed / 1e3:.0f} thousand rows/s" if speed >= 1e3 else f"{speed:.0f} rows/s"
 
 
 def plural(n: int, word: str, words: str | None = None) -> str:

@@ -99,14 +99,14 @@ def count(n: int, noun: str = "row", plural: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
-def listing(items: Sequence[str], limit: int = 6) -> str:
-    """a, b and c; the rest of a long list as a number."""
+def listing(items: Sequence[str], limit: int = 6, last: str = "and") -> str:
+    """a, b and c (or another word before the last); the rest of a long list as a number."""
     items = list(items)
     if len(items) > limit:
         items = [*items[: limit - 1], f"{len(items) - limit + 1:,} more"]
     if len(items) < 2:
         return "".join(items)
-    return ", ".join(items[:-1]) + " and " + items[-1]
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def _is_zero(text: str) -> bool:
