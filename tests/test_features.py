@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -658,3 +659,99 @@ def test_extracting_lets_other_threads_run() -> None:
     done.set()
     thread.join()
     assert count > 100_000  # 3 million alone; a few hundred while the interpreter is held
+
+
+def from_csv(folder, text: str):
+    (folder / "t.csv").write_text(text)
+    return opened(folder / "t.csv")
+
+
+def chosen(source) -> tuple[list[str], list[str]]:
+    found = choose(source, FeatureParams())
+    return list(found.spec.names), found.notes
+
+
+@pytest.mark.parametrize("name", ["b", ""])
+def test_an_empty_column_of_a_csv_is_left_out(name, tmp_path):
+    source = from_csv(tmp_path, f"a,{name},c\n" + "1.5,,2\n2.5,,1\n" * 40)
+    names, notes = chosen(source)
+    assert names == ["a", "c"]
+    assert notes == [f'left out "{name or "column_2"}": empty (it holds no value)']
+
+
+@pytest.mark.parametrize("values", [[None] * 400, [None, float("nan")] * 200])
+def test_an_empty_column_of_a_parquet_file_is_left_out(values, tmp_path):
+    table = pa.table({"a": [1.5, 0.5] * 200, "b": pa.array(values, pa.float64())})
+    pq.write_table(table, tmp_path / "t.parquet")
+    names, notes = chosen(opened(tmp_path / "t.parquet"))
+    assert names == ["a"]
+    assert notes == ['left out "b": empty (it holds no value)']
+
+
+def test_a_column_with_one_value_far_behind_is_not_empty(tmp_path):
+    source = from_csv(tmp_path, "a,b\n" + "1.5,\n0.5,\n" * 5000 + "1.5,2\n")
+    assert chosen(source) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("{} kg", 'text (such as "0 kg"; write plain numbers to use it)'),
+        ("2020-01-{:02}", 'text (dates or times such as "2020-01-00"; convert them'),
+        ("name{}", 'text (more than 100 different texts, such as "name0"; group'),
+        ('"{},000"', "thousands separators are not read"),
+    ],
+)
+def test_text_that_is_no_category_is_not_offered_as_one(cell, said, tmp_path):
+    lines = "".join(f"{i % 7}.5,{cell.format(i)}\n" for i in range(150))
+    _, notes = chosen(from_csv(tmp_path, "a,b\n" + lines))
+    assert said in notes[0]
+    assert "onehot" not in notes[0]
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_identifiers_beyond_2_53_are_seen_in_a_csv(step, tmp_path):
+    lines = "".join(f"{i % 7}.5,{2**60 + step * i}\n" for i in range(60))
+    names, notes = chosen(from_csv(tmp_path, "a,id\n" + lines))
+    assert names == ["a"]
+    assert notes == ['left out "id": looks like an identifier (it is used when named with -c)']
+
+
+def test_whole_numbers_beyond_2_53_in_a_csv_are_said_to_be_rounded(tmp_path):
+    lines = "".join(f"{i % 7}.5,{2**60 + i * 7919 % 61}\n" for i in range(60))
+    source = from_csv(tmp_path, "a,n\n" + lines)
+    said = ['"n": whole numbers beyond 2^53 are rounded to the nearest double']
+    assert chosen(source) == (["a", "n"], said)
+    assert choose(source, FeatureParams(columns=("n",))).notes == said
+
+
+def test_large_measurements_are_not_said_to_be_rounded(tmp_path):
+    assert chosen(from_csv(tmp_path, "a,b\n" + "1.5,1e30\n2.5,1.5\n" * 40)) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a b\n1.5 2\n2 3\n", "--delimiter ' '"),
+        ("a;b\n1,5;2,5\n2,5;3,5\n", "--decimal ,"),
+        ('a;b\n"1,500,000";"x"\n"2,500";"y"\n', "thousands separators are not read"),
+        ("# x\na\nb\n", "tail -n +2"),
+    ],
+)
+def test_no_column_to_learn_from_comes_with_what_to_do(text, hint, tmp_path):
+    with pytest.raises(DataError, match="no column to learn from") as caught:
+        chosen(from_csv(tmp_path, text))
+    assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "hint"),
+    [
+        ("a", "A,b\n1,2\n", 'Rename the column in the file: the model knows it as "a"'),
+        ("column_1", "1,2\n3,4\n", "add --no-header"),
+    ],
+)
+def test_a_column_that_only_the_model_has_comes_with_what_to_do(model, text, hint, tmp_path):
+    with pytest.raises(DataError) as caught:
+        ready(from_csv(tmp_path, text), FeatureSpec((Column(model),)))
+    assert hint in (caught.value.hint or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,18 @@ from imdh_cli.errors import DataError, UsageError
 from imdh_cli.features.kinds import example, kind_of, plain
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec
 from imdh_cli.params import FeatureParams
-from imdh_cli.sources.base import Source, check_columns, listed
+from imdh_cli.sources.base import Source, check_columns, listed, nearest
 
 ID_ROWS = 30  # fewer rows than this say nothing about what is an identifier
 SAMPLE_ROWS = 20_000
+WIDE = 5000  # columns: their first rows may be fewer than were asked for
+FEW_ROWS = 10 * ID_ROWS
 SAMPLE_CELLS = 4_000_000
 EXACT = 2**53  # beyond it a double does not hold every whole number
+_NUMBERED = re.compile(r"column_[0-9]+")  # a name where there is no header
+_DATE = r"^[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$|^[0-9]{1,2}:[0-9]{2}(:.*)?$"
+_THOUSANDS = r"^[+-]?[0-9]{1,3}((,[0-9]{3})+([.][0-9]*)?|([.][0-9]{3})+(,[0-9]*)?)$"
+_QUANTITY = r"^[^0-9A-Za-z\s]?\s*[+-]?[0-9][0-9.,']*\s*[^0-9\s]{0,6}$"
 
 
 @dataclass
@@ -67,7 +74,7 @@ def ready(source: Source, spec: FeatureSpec) -> None:
     """
     if not source.schema.names:
         return  # an input without a single byte has no rows
-    source.check(spec.source_columns)
+    _check_known(source, spec)
     source.expect(numbers=spec.numbers, texts=spec.texts)
     for column in spec.columns:
         kind = kind_of(source.schema.field(column.name))
@@ -80,6 +87,23 @@ def ready(source: Source, spec: FeatureSpec) -> None:
                 f"the model learned {'numbers' if column.levels is None else 'text'}",
                 f'give the column "{column.name}" as the model knows it',
             )
+
+
+def _check_known(source: Source, spec: FeatureSpec) -> None:
+    """Like `source.check`, with what to do about a column that only the model has."""
+    names = source.schema.names
+    lost = [n for n in spec.source_columns if n not in names]
+    try:
+        source.check(spec.source_columns)
+    except DataError as error:
+        hint = error.hint
+        if lost and all(_NUMBERED.fullmatch(n) for n in spec.source_columns):
+            hint = "the model was learned from a file without a header: add --no-header"
+        elif lost and all(_NUMBERED.fullmatch(n) for n in names):
+            hint = f"{hint}; if the first line is a header, drop --no-header"
+        elif lost and nearest(lost[0], names):
+            hint = f'{hint} Rename the column in the file: the model knows it as "{lost[0]}"'
+        raise DataError(error.message, hint) from error
 
 
 def _check_names(source: Source, params: FeatureParams) -> None:
@@ -137,7 +161,9 @@ def _named(source: Source, params: FeatureParams) -> Selection:
     void = next((n for n in texts if not levels[n]), None)
     if void is not None:
         raise DataError(f'column "{void}" has no text in it', f'leave "{void}" out of -c')
-    wide = [n for n in numbers if _is_wide(source.schema.field(n).type)]
+    text = any(p.format == "csv" for p in source.parts)
+    kinds = {n: source.schema.field(n).type for n in numbers}
+    wide = [n for n, kind in kinds.items() if _is_wide(kind) or (text and pt.is_float64(kind))]
     notes = _rounding(_sample(source, wide)) if wide else []
     spec = _spec(params.columns or (), levels, params)
     return Selection(spec, [], notes, tuple(params.ids))
@@ -147,6 +173,8 @@ def _default(source: Source, params: FeatureParams) -> Selection:
     out = _LeftOut()
     chosen: list[str] = []
     texts: list[str] = []
+    words: list[str] = []
+    void = _empty(source, params)
     for column in source.schema:
         name, kind = column.name, kind_of(column)
         if name in params.exclude:
@@ -157,6 +185,8 @@ def _default(source: Source, params: FeatureParams) -> Selection:
             out.add(name, "from the names of folders")
         elif name in source.id_columns:
             out.add(name, "an index written by pandas", "it is used when named with -c")
+        elif name in void or kind == "empty throughout":
+            out.add(name, "empty", "it holds no value")
         elif kind == "number":
             chosen.append(name)
         elif kind != "text":
@@ -170,7 +200,9 @@ def _default(source: Source, params: FeatureParams) -> Selection:
                 f'use -x "{name}", --categorical ignore, or --categorical onehot',
             )
         else:
-            out.add(name, "text", "--categorical onehot uses it")
+            words.append(name)
+    for name, advice in _text_advice(source, words).items():
+        out.add(name, "text", advice)
     absent = source.absent
     for name in [n for n in chosen if n in absent]:
         out.add(name, f"not in {absent[name]}", "a feature has to be in every file")
@@ -185,9 +217,122 @@ def _default(source: Source, params: FeatureParams) -> Selection:
             out.add(name, "text without a value")
     chosen = [n for n in chosen if n not in out.names]
     if not chosen:
-        hint = "; ".join(f'"{n}": {reason}' for n, reason in out.pairs[:5])
-        raise DataError(f"{_where(source)}: no column to learn from", hint or None)
+        raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out.pairs))
     return Selection(_spec(chosen, levels, params), out.pairs, out.notes() + notes, params.ids)
+
+
+def _empty(source: Source, params: FeatureParams) -> set[str]:
+    """The columns without any value.
+
+    Those of which the first rows hold none are read to the end, or until a value turns up. Of a stream
+    that goes on behind the first rows it is not known.
+    """
+    apart = {*params.exclude, *params.ids, *source.hive_columns, *source.id_columns, *source.absent}
+    names = _readable(source, [f.name for f in source.schema if f.name not in apart and _may_be_void(f)])
+    first = source.sample(FEW_ROWS, names)
+    void = [n for n in names if not _holds(first.column(n))]
+    if not void or source.rows == first.num_rows:
+        return set(void)
+    if not source.rereadable:
+        return set(void) if first.num_rows < FEW_ROWS and len(names) < WIDE else set()
+    for chunk in source.chunks(void):
+        columns = zip(chunk.features.schema.names, chunk.features.columns, strict=True)
+        filled = {n for n, column in columns if _holds(column)}
+        void = [n for n in void if n not in filled]
+        if not void:
+            break
+    return set(void)
+
+
+def _readable(source: Source, names: list[str]) -> list[str]:
+    """Those that have one type in all files: the others are an error only where they are asked for."""
+
+    def fits(some: list[str]) -> bool:
+        try:
+            source.check(some)
+        except DataError:
+            return False
+        return True
+
+    return names if fits(names) else [n for n in names if fits([n])]
+
+
+def _may_be_void(column: pa.Field) -> bool:
+    return kind_of(column) in ("number", "text") and not pt.is_run_end_encoded(column.type)
+
+
+def _holds(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether there is a cell that is neither null nor NaN."""
+    if column.null_count == len(column):
+        return False
+    if not pt.is_floating(column.type):
+        return True
+    cells = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(False)
+    return not np.isnan(cells).all()
+
+
+def _text_advice(source: Source, names: Sequence[str]) -> dict[str, str]:
+    """What to do with each column of text: not all of them are categories."""
+    if not names:
+        return {}
+    readable = _readable(source, [n for n in names if n not in source.absent])
+    sample = source.sample(max(100, min(2000, SAMPLE_CELLS // 10 // len(names))), readable)
+    advice: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for name in names:
+        kind, shown = _text_kind(sample.column(name)) if name in sample.column_names else ("category", "")
+        # One example for all columns of a kind, so that they share a note.
+        advice[name] = said.setdefault(kind, _ADVICE[kind].format(shown))
+    return advice
+
+
+_ADVICE = {
+    "category": "--categorical onehot uses it",
+    "date": "dates or times such as {}; convert them to numbers to use them",
+    "thousands": "such as {}: thousands separators are not read; write plain numbers to use it",
+    "quantity": "such as {}; write plain numbers to use it",
+    "many": f"more than {MAX_LEVELS} different texts, such as {{}}; group them first to use it",
+}
+
+
+def _text_kind(column: pa.ChunkedArray) -> tuple[str, str]:
+    """Which of `_ADVICE` fits most of the texts, and one of them for a message."""
+    try:
+        values = plain(column.combine_chunks()).cast(pa.string()).drop_null().unique()
+        if not len(values):
+            return "category", ""
+        shown = example(values.slice(0, 1)).removeprefix(": it holds ") or f'"{values[0].as_py()}"'
+        for kind, pattern in (("date", _DATE), ("thousands", _THOUSANDS), ("quantity", _QUANTITY)):
+            fits = pc.match_substring_regex(values, pattern)
+            if (pc.sum(fits).as_py() or 0) > 0.9 * len(values):
+                return kind, shown
+    except (pa.ArrowException, UnicodeDecodeError):
+        return "category", ""
+    return ("many", shown) if len(values) > MAX_LEVELS else ("category", "")
+
+
+def _why_none(source: Source, words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str | None:
+    """What to type when no column is left."""
+    found = [note for note in source.notes if "(--" in note]
+    names = source.schema.names
+    if words and names[0].startswith("#"):
+        found.append("if the first line is a comment, leave it out: tail -n +2 FILE | imdh ... -")
+    if len(names) == 1 and words:
+        cells = [c for c in source.sample(20, names).column(0).to_pylist() if c]
+        if cells and all(len(c.split()) > 1 and _numbers_only(c.split()) for c in cells):
+            found.append("the cells look separated by blanks: add --delimiter ' '")
+    if not found:
+        kinds = _text_advice(source, words)
+        left = [(n, f"{r} ({kinds[n]})" if n in kinds else r) for n, r in pairs]
+        found = [f'"{n}": {reason}' for n, reason in left[:5]]
+    return "; ".join(found) or None
+
+
+def _numbers_only(cells: Iterable[str]) -> bool:
+    try:
+        return all(np.isfinite(float(c)) for c in cells)
+    except ValueError:
+        return False
 
 
 class _LeftOut:
@@ -231,14 +376,16 @@ def _identifiers(source: Source, chosen: list[str], out: _LeftOut) -> list[str]:
         return []
     # Most columns fall out in a few rows, so that a wide table is not read for nothing.
     if source.rereadable and len(whole) > 20:
-        few = source.sample(10 * ID_ROWS, whole)
-        wide = {n for n in whole if _is_wide(source.schema.field(n).type)}
+        few = source.sample(FEW_ROWS, whole)
+        wide = {n for n in whole if _is_wide(source.schema.field(n).type) or _beyond(few.column(n))}
         whole = [n for n in whole if n in wide or few.num_rows < ID_ROWS or _counts(few.column(n), parts)]
     sample = _sample(source, whole)
     for name in whole:
-        if _counts(sample.column(name), parts):
+        column = sample.column(name)
+        exact = _exact(source, name, column)
+        if _counts(column, parts) or (exact is not column and _counts(exact, parts)):
             out.add(name, "looks like an identifier", "it is used when named with -c")
-    used = [n for n in whole if n not in out.names and _is_wide(source.schema.field(n).type)]
+    used = [n for n in whole if n not in out.names]
     return _rounding(sample.select(used))
 
 
@@ -269,6 +416,25 @@ def _counts(column: pa.ChunkedArray, parts: int) -> bool:
     return breaks < parts and len(x) >= ID_ROWS * (breaks + 1)
 
 
+def _exact(source: Source, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whole numbers beyond 2^53 as they are written in a CSV file, where the column's doubles hold such.
+
+    Of a stream, whose text cannot be had twice, `column` itself.
+    """
+    if not (pt.is_floating(column.type) and source.rereadable and _beyond(column)):
+        return column
+    cells: list[pa.Array] = []
+    for chunk in source.chunks((), [name]):
+        assert chunk.kept is not None
+        cells.append(pc.utf8_trim_whitespace(chunk.kept.column(0)))
+        if sum(map(len, cells)) >= len(column):
+            break
+    try:
+        return pa.chunked_array(cells, pa.string()).slice(0, len(column)).cast(pa.int64())
+    except pa.ArrowException:
+        return column
+
+
 def _rounding(sample: pa.Table) -> list[str]:
     names = [n for n in sample.column_names if _beyond(sample.column(n))]
     if not names:
@@ -277,8 +443,18 @@ def _rounding(sample: pa.Table) -> list[str]:
 
 
 def _beyond(column: pa.ChunkedArray) -> bool:
+    """Whether there are whole numbers that a double rounds; doubles are whole numbers up to 2^64."""
+    if not pt.is_integer(column.type):
+        if not pt.is_floating(column.type):
+            return False
+        column = column.filter(pc.is_finite(column))  # null and NaN are not
     ends = pc.min_max(column).as_py()
-    return any(end is not None and abs(end) > EXACT for end in ends.values())
+    if not any(end is not None and abs(end) > EXACT for end in ends.values()):
+        return False
+    if pt.is_integer(column.type):
+        return True
+    x = column.to_numpy()
+    return bool((np.abs(x) <= 2.0**64).all() and (x == np.floor(x)).all())
 
 
 def _levels(source: Source, texts: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:

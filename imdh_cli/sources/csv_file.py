@@ -91,6 +91,7 @@ class CsvPart:
         self._stream: OpenText | None = None  # a stream's text behind `_head`, until it is read
         self._head = b""  # what was read of it, from the first row
         self.notes: list[str] = []
+        self._layout: Layout
         self._free = True  # no model has told which columns are numbers
         self._look(brief)
 
