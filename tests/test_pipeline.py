@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from imdh_cli import pipeline
 from imdh_cli.errors import DataError, OutputError, UsageError
-from imdh_cli.features import Selection, choose
+from imdh_cli.features import Selection, Tally, choose
 from imdh_cli.order import RowStream, interleave
 from imdh_cli.params import FeatureParams, FitParams, LearnParams, PruneParams, SourceParams
 from imdh_cli.pipeline import AssignParams, Progress
+from imdh_cli.pipeline.reading import no_rows
 from imdh_cli.sources import TableSource, open_source
 from tests import naive
 from tests.cli import blobs, imdh, write
@@ -365,3 +366,11 @@ def test_values_too_large_to_go_unscaled_are_named(tmp_path):
     words = ["fit", tmp_path / "n.parquet", "-o", tmp_path / "m.npz"]
     assert '"huge"' in imdh(*words, "--scale", "none", status=3).err
     imdh(*words)
+
+
+def test_numbers_that_are_too_large_are_called_so(tmp_path):
+    tally = Tally(rows=2, skipped=2, infinite={"x": 2})
+    (tmp_path / "t.csv").write_text("x\n1e200\n1e200\n")
+    source = open_source([str(tmp_path / "t.csv")], SourceParams())
+    raised = no_rows(tally, source)
+    assert 'column "x" is empty, infinite or beyond 1e100 in 2 of 2 rows' in (raised.hint or "")

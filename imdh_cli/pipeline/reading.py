@@ -125,7 +125,7 @@ def no_rows(tally: Tally, source: Source) -> DataError:
     hint = "use --missing mean, or choose columns with -c"
     if worst is not None:
         hint = (
-            f'column "{worst}" holds no number in {lost[worst]} of {tally.rows} rows: '
+            f'column "{worst}" is empty, infinite or beyond 1e100 in {lost[worst]} of {tally.rows} rows: '
             "leave it out with -x, or use --missing mean"
         )
     return DataError(f"{name}: none of its {tally.rows} rows can be used", hint)

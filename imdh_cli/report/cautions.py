@@ -31,7 +31,7 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
     why = []
     if r.bad:
         why.append(f"{count(r.bad)} could not be read")
-    for kind, counts in (("missing", s.missing), ("infinite", s.infinite)):
+    for kind, counts in (("missing", s.missing), ("infinite or beyond 1e100", s.infinite)):
         found = sorted(((n, c) for c, n in counts.items() if n), key=lambda pair: -pair[0])
         if r.skipped and found:
             cells = listing([f"{printable(c, NAME)} ({n:,})" for n, c in found], 4)

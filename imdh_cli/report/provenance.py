@@ -50,7 +50,7 @@ def tables(summary: Summary, limit: int) -> list[tuple[str, list[tuple[str, str]
         ("Rows", {name: f"{n:,}" for name, n in vars(s.rows).items()}),
         ("Files", _numbered(s.inputs)),
         ("Missing cells", {name: f"{n:,}" for name, n in s.missing.items() if n}),
-        ("Infinite cells", {name: f"{n:,}" for name, n in s.infinite.items() if n}),
+        ("Cells infinite or beyond 1e100", {name: f"{n:,}" for name, n in s.infinite.items() if n}),
         ("Unknown levels", {name: f"{n:,}" for name, n in s.unseen.items() if n}),
         ("Columns left out", dict(s.left_out)),
         ("Parameters", _flat(s.parameters) | {"preset": s.preset, "statistics": s.statistics}),
