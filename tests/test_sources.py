@@ -503,3 +503,42 @@ def test_what_is_no_table_is_called_so(data, what, tmp_path):
     (tmp_path / "t.csv").write_bytes(data)
     with pytest.raises(DataError, match=what):
         opened(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("how", ["longer", "shorter", "gone", "replaced"])
+def test_a_file_that_changes_while_it_is_read_is_named(kind, how, tmp_path):
+    path = tmp_path / f"t.{kind}"
+    data = b"x,y\n" + b"1,2\n" * 9000
+    if kind == "parquet":
+        parquet(path, pa.table({"x": np.arange(9000.0) % 7, "y": np.arange(9000.0)}))
+        data = path.read_bytes()
+    path.write_bytes(data)
+    source = opened(path, batch_rows=1000)
+    chunks = source.chunks(["x", "y"])
+    next(chunks)
+    if how == "gone":
+        path.unlink()
+    elif how == "replaced":
+        os.utime(path, ns=(1, 1))
+    else:
+        path.write_bytes(data + b"3,4\n" if how == "longer" else data[: len(data) // 2])
+    what = "was taken away" if how == "gone" else "changed"
+    with pytest.raises(DataError, match=f"t.{kind}: the file {what} while it was read"):
+        list(chunks)
+
+
+def test_a_file_that_changes_between_two_readings_is_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\n" + "1,2\n" * 9000)
+    source = opened(path)
+    pieces = source.pieces(["x"])
+    path.write_text("x,y\n" + "1,2\n" * 100)
+    with pytest.raises(DataError, match="changed while it was read"):
+        [list(piece.chunks()) for piece in pieces or ()]
+
+
+def test_files_behind_the_first_are_looked_at_briefly(tmp_path):
+    for i in range(25):
+        (tmp_path / f"{i:02}.csv").write_text("x\n1\n2\n")
+    assert opened(tmp_path).sample().num_rows == 50

@@ -8,13 +8,14 @@ table of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk, Opener, Part, Piece, Reader, Source, check_columns, nearest
 from imdh_cli.sources.locate import Location, locate
 from imdh_cli.sources.peek import told
-from imdh_cli.sources.stored import Stored, spooled, stored_here
+from imdh_cli.sources.stored import Stored, changed, spooled, stored_here
 from imdh_cli.sources.table import TableSource
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
 
 
 FEW = 16  # files, that can as well stay open
-MANY = 100  # files; of more than these, each is looked at briefly
+MANY = 20  # files; those behind them are looked at briefly
 
 
 def open_source(locations: Sequence[str], params: SourceParams) -> TableSource:
@@ -55,12 +56,14 @@ def open_source(locations: Sequence[str], params: SourceParams) -> TableSource:
     try:
         files = _opened(located.files, params.format, notes)
         for file in files:
-            readers.append(_reader(file, params, notes, len(files)))
+            brief = len(readers) >= MANY
+            readers.append(_reader(file, params, notes, len(files), brief=brief))
     except BaseException:
         for reader in readers:
             reader.close()
         raise
-    return TableSource(readers, [dict(f.keys) for f in files], params, notes)
+    checks = [partial(changed, file) for file in files]
+    return TableSource(readers, [dict(f.keys) for f in files], params, notes, checks)
 
 
 def _opened(locations: list[Location], format: str | None, notes: list[str]) -> list[Stored]:
@@ -76,7 +79,9 @@ def _opened(locations: list[Location], format: str | None, notes: list[str]) -> 
     return files
 
 
-def _reader(file: Stored, params: SourceParams, notes: list[str], files: int) -> Reader:
+def _reader(
+    file: Stored, params: SourceParams, notes: list[str], files: int, *, brief: bool
+) -> Reader:
     kind = told(file.head, file.name, params.format)
     if file.size == 0 and (kind != "csv" or files > 1):
         raise DataError(f"{file.name}: the file is empty (0 bytes)", "leave it out")
@@ -97,7 +102,6 @@ def _reader(file: Stored, params: SourceParams, notes: list[str], files: int) ->
         return ArrowStreamPart(file, params)
     from imdh_cli.sources.csv_file import CsvPart
 
-    brief = files > MANY
     part = CsvPart(file.name, file.stream, params, file.rereadable, file.path, brief=brief)
     part.size = file.size if part.size is None else part.size
     return part

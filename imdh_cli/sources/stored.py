@@ -30,6 +30,7 @@ class Stored:
     path : on this machine.
     keys : the `key=value` folders it lies in.
     remote : each seek costs a round trip.
+    stamp : size and time of the last change of a file of this machine, before anything was read.
     explain : an error of the place, not of the file, in words; None for one of the file.
     """
 
@@ -42,6 +43,7 @@ class Stored:
     path: str | None = None
     keys: tuple[tuple[str, str | None], ...] = ()
     remote: bool = False
+    stamp: tuple[int, int] | None = None
     explain: Explain | None = None
 
     def broken(self, kind: str, error: BaseException) -> DataError:
@@ -74,6 +76,7 @@ def stored_here(file: Location) -> Stored:
 
 
 def _file(file: Location, path: str) -> Stored:
+    stamp = stamp_of(path)
     with open(path, "rb") as opened:
         head = opened.read(HEAD)
     return Stored(
@@ -84,7 +87,28 @@ def _file(file: Location, path: str) -> Stored:
         lambda: pa.OSFile(os.fsencode(path)),  # a name need not be UTF-8
         path=path,
         keys=file.keys,
+        stamp=stamp,
     )
+
+
+def stamp_of(path: str) -> tuple[int, int]:
+    """What changes when a file is written to: its size and the time of its last change."""
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def changed(file: Stored) -> DataError | None:
+    """The error for a file that is not what it was when it was opened; None when it is."""
+    if file.path is None or file.stamp is None:
+        return None
+    try:
+        now = stamp_of(file.path)
+    except OSError:
+        now = None
+    if now == file.stamp:
+        return None
+    what = "was taken away" if now is None else "changed"
+    return DataError(f"{file.name}: the file {what} while it was read", "read a copy that rests")
 
 
 def _stream(file: Location) -> Stored:

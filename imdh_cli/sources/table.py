@@ -37,8 +37,10 @@ class TableSource:
         keys: Sequence[dict[str, str | None]],
         params: SourceParams,
         notes: Sequence[str] = (),
+        changed: Sequence[Callable[[], DataError | None]] = (),
     ) -> None:
         self._readers = list(readers)
+        self._changed = list(changed)  # of each part: the error when it is not what it was
         self._keys = list(keys)
         self._params = params
         self._own_notes = list(notes)
@@ -270,7 +272,7 @@ class TableSource:
     def _fitted(self, i: int, chunks: Iterator[Chunk], schemas: Schemas, row: int | None) -> Iterator[Chunk]:
         """One part's chunks with the table's types, nulls for what it lacks, and their origin."""
         wanted, kept_wanted = schemas
-        for chunk in chunks:
+        for chunk in self._unchanged(i, chunks):
             n = _rows(chunk)
             left, right = chunk.features, chunk.kept
             if len(wanted) and not left.schema.equals(wanted):
@@ -283,6 +285,17 @@ class TableSource:
             self._count_bytes(i)
             yield Chunk(left, right, chunk.bad, origin)
         self._count_bytes(i)
+
+    def _unchanged(self, i: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The same chunks; an error when the file has changed, whatever came of that."""
+        check = self._changed[i] if self._changed else lambda: None
+        try:
+            yield from chunks
+        except DataError as error:
+            raise check() or error from error.__cause__
+        error_now = check()
+        if error_now is not None:
+            raise error_now
 
     def _restart(self) -> None:
         self._bytes = self._bad = 0
