@@ -195,3 +195,18 @@ def test_the_help_says_what_is_asked_most(command, told):
 )
 def test_alternatives_are_listed(items, words):
     assert listing(items, last="or") == words
+
+
+@pytest.mark.parametrize("command", ["fit", "prune", "assign", "report"])
+def test_the_help_lists_every_option_once_and_those_of_reading_apart(command):
+    import importlib
+
+    page = imdh(command, "--help").text
+    module = importlib.import_module(f"imdh_cli.cli.{command}")
+    lines = page.split("\nOptions:\n")[1].splitlines()
+    listed = [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
+    names = [p.opts[0] for p in getattr(module, command).params if p.opts[0].startswith("-")]
+    assert sorted(listed) == sorted([*names, "-h"])
+    options, reading = page.split("\nReading DATA:\n")
+    assert "--delimiter" in reading
+    assert "--json" in options.split("\nOptions:\n")[1]

@@ -37,6 +37,7 @@ class Extra(options.Names):
 
 @click.command(
     cls=ExamplesCommand,
+    sections=options.READING,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples="""
     imdh assign model.npz data.parquet -o labels.parquet --keep id

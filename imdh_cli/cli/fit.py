@@ -38,6 +38,13 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
 
 @click.command(
     cls=ExamplesCommand,
+    sections={
+        "Columns": "--columns --exclude --id --categorical",
+        "Number of clusters": "--clusters --min-size --max-clusters --weight --elbow",
+        "Method": "--depth --preset --passes --recount --shuffle --buffer-rows --seed --scale --alpha "
+        "--penalty --bandwidth --bandwidth-decay --learning-decay --rate --clamp --step",
+        **options.READING,
+    },
     context_settings={"help_option_names": ["-h", "--help"]},
     examples="""
     imdh fit data.parquet -o model.npz

@@ -15,6 +15,10 @@ import click
 from imdh_cli.params import Clusters, FeatureParams, PruneParams, SourceParams
 
 Command = Callable[..., Any]
+READING = {
+    "Reading DATA": "--missing --null-value --delimiter --decimal --encoding --no-header --format "
+    "--on-bad-row --max-rows --batch-rows --threads"
+}  # a section of help pages
 LARGEST = 2**63 - 1  # of whole numbers: what the model and the arrays can hold
 
 

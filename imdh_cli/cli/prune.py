@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=ExamplesCommand,
+    sections=options.READING,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples="""
     imdh prune model.npz -k 12                  # rewrites model.npz
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 @options.data_argument("[DATA]")
 @options.pruning_options
 @click.option(
-    "-o", "--output", help="Where the model goes. Default: MODEL, replaced as a whole; with --table: nowhere."
+    "-o",
+    "--output",
+    help="Where the model goes; - is stdout. Default: MODEL, replaced as a whole; with --table: nowhere.",
 )
 @click.option(
     "--table",

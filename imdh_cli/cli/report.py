@@ -34,6 +34,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
 
 @click.command(
     cls=ExamplesCommand,
+    sections=options.READING,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples="""
     imdh report model.npz                       # sizes, what marks each cluster out, the choice of K
