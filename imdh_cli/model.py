@@ -171,7 +171,10 @@ def load(source: Target | BinaryIO) -> Model:
             arrays = {array: file.read(array) for array in file.headers}
         return _model(arrays, _checked(arrays))
     except ModelError as error:
-        raise ModelError(f"{name}: {error.message}", error.hint) from error
+        raise ModelError(f"{name}: {error.message}", error.hint or _HINT) from error
+
+
+_HINT = "copy the file again, or fit the model again; imdh fit -o MODEL.npz writes models"
 
 
 def _checked(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:

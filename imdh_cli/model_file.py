@@ -123,9 +123,10 @@ def _opened(source: Target | BinaryIO) -> Iterator[BinaryIO]:
     except FileNotFoundError as error:
         raise ModelError("no such file", "imdh fit DATA -o MODEL makes one") from error
     except IsADirectoryError as error:
-        raise ModelError("is a folder, not a model file") from error
+        raise ModelError("is a folder, not a model file", "name the file that imdh fit -o wrote") from error
     except OSError as error:
-        raise ModelError(f"cannot be read: {error.strerror or error}") from error
+        said = f"cannot be read: {error.strerror or error}"
+        raise ModelError(said, "check the path and its permissions") from error
 
 
 def _from_pipe(pipe: BinaryIO) -> BinaryIO:

@@ -350,3 +350,10 @@ def test_more_clusters_than_the_tree_has_is_refused_before_anything_is_written(w
 def test_options_without_sense_are_usage_errors(world, small, words):
     data, _ = small
     one_line_error(imdh("assign", world.model, data, *words, status=2).err)
+
+
+def test_data_that_cannot_be_read_leave_nothing_on_stdout(world, tmp_path):
+    (tmp_path / "t.csv").write_text("x1,x2,x3,x4\n1,2,3,4\n1,word,3,4\n")
+    ran = imdh("assign", world.model, tmp_path / "t.csv", status=3)
+    assert "line 3 (row 2)" in ran.err
+    assert ran.out == b""

@@ -632,3 +632,19 @@ def test_unknown_metadata_are_let_through(model, path):
     save(model, path)
     assert load(path).metadata == model.metadata
     assert load(path).params == FitParams(learn=LearnParams(depth=3))
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"PK\x03\x04"])
+def test_what_is_no_model_comes_with_what_to_do(content, path):
+    Path(path).write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        load(path)
+    assert "imdh fit" in (caught.value.hint or "") or "copy the file again" in (caught.value.hint or "")
+
+
+def test_arrays_that_no_model_has_come_with_what_to_do(model, path):
+    save(model, path)
+    rewritten(path, {"news": np.ones(2)})
+    with pytest.raises(ModelError, match="no array") as caught:
+        load(path)
+    assert "fit the model again" in (caught.value.hint or "")

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from imdh_cli.atomic import output_errors
 from imdh_cli.errors import DataError
 from imdh_cli.sinks.base import Output, Sink, Tap
 
@@ -45,14 +44,21 @@ class TextSink(Sink):
                 [pa.array([name], pa.string()) for name in schema.names],
                 names=[str(i) for i in range(len(schema))],
             )
-            with output_errors(self.name):
-                self._send(encode(names, delimiter))
+            self._header: pa.Buffer | None = encode(names, delimiter)
         except BaseException:
             self.abort()
             raise
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        self._send(encode(batch, self._delimiter))
+        lines = encode(batch, self._delimiter)
+        self._begin()
+        self._send(lines)
+
+    def _begin(self) -> None:
+        """The header comes with the first rows: an input that cannot be read leaves nothing on a pipe."""
+        if self._header is not None:
+            header, self._header = self._header, None
+            self._send(header)
 
     def _send(self, text: pa.Buffer) -> None:
         (self._stream or self._tap).write(text)
@@ -60,6 +66,7 @@ class TextSink(Sink):
             self._out.file.flush()  # whoever reads the pipe sees rows as they come
 
     def _finish(self) -> None:
+        self._begin()
         if self._stream is not None:
             self._stream.close()
 

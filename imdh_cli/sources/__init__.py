@@ -79,9 +79,7 @@ def _opened(locations: list[Location], format: str | None, notes: list[str]) -> 
     return files
 
 
-def _reader(
-    file: Stored, params: SourceParams, notes: list[str], files: int, *, brief: bool
-) -> Reader:
+def _reader(file: Stored, params: SourceParams, notes: list[str], files: int, *, brief: bool) -> Reader:
     kind = told(file.head, file.name, params.format)
     if file.size == 0 and (kind != "csv" or files > 1):
         raise DataError(f"{file.name}: the file is empty (0 bytes)", "leave it out")
