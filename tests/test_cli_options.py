@@ -172,6 +172,11 @@ def test_the_parts_of_a_cluster_are_listed(monkeypatch):
     assert going_on.fate_lines(None, None) == ["cluster 2 (node 5) was split into clusters 3, 4 and 5"]
 
 
+def test_views_that_exclude_each_other_are_listed(model):
+    said = one_line_error(imdh("report", model, "--csv", "--tree", "--node", 1, status=2).err)
+    assert said == "--csv, --tree and --node cannot be had at once"
+
+
 # --- help -----------------------------------------------------------------------------------------
 
 

@@ -137,7 +137,9 @@ def _check(path: str, data: tuple[str, ...], o: dict[str, Any], kind: str | None
 
     stdout = [*views, *(["--html -"] if o["html"] == "-" else [])]
     if len(stdout) > 1:
-        raise UsageError(f"{' and '.join(stdout)} cannot be had at once", "run imdh report for each")
+        from imdh_cli.report.words import listing
+
+        raise UsageError(f"{listing(stdout)} cannot be had at once", "run imdh report for each")
     if o["kind"] and not o["plot"]:
         raise UsageError("--kind says what --plot draws", f"add --plot {o['kind']}.png")
     if o["kind"] == "node" and o["node"] is None:
