@@ -252,7 +252,7 @@ def test_a_row_that_cannot_be_labelled_gets_minus_one_in_its_place(world, small,
     data = write(tmp_path / "t.parquet", Y)
     out = tmp_path / "l.parquet"
     ran = imdh("assign", world.model, data, "--with", "node,leaf,margin,distance", "-o", out)
-    assert "note: 3 of 500 rows (0.6%) left out: 3 with missing or infinite cells" in ran.err
+    assert "note: 3 of 500 rows (0.6%) left out: 3 with cells missing, infinite or beyond 1e100" in ran.err
     got = pq.read_table(out)
     expected = descend(world.model, X).label
     expected[[3, 10, 499]] = -1

@@ -132,7 +132,7 @@ def test_dots_in_a_name_are_part_of_the_name(tmp_path: Path) -> None:
 def test_two_columns_of_one_name_are_an_error_with_positions(tmp_path: Path) -> None:
     content = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "a"])
     path = parquet(tmp_path / "t.parquet", content)
-    with pytest.raises(DataError, match=r't\.parquet: columns 1 and 3 are all called "a"'):
+    with pytest.raises(DataError, match=r't\.parquet: 2 columns are called "a": columns 1 and 3'):
         opened(path)
 
 

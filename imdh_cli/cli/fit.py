@@ -329,7 +329,7 @@ def tell_rows(voice: Voice, tally: Tally) -> None:
     more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
     reasons = []
     if tally.skipped:
-        reasons.append(f"{tally.skipped:,} with missing or infinite cells ({cells}{more})")
+        reasons.append(f"{tally.skipped:,} with cells missing, infinite or beyond 1e100 ({cells}{more})")
     if tally.bad:
         reasons.append(f"{tally.bad:,} that could not be read")
     share = lost / tally.rows

@@ -119,8 +119,8 @@ def missing_option(default: str) -> Command:
     return click.option(
         "--missing",
         type=click.Choice(["skip", "error", "mean"]),
-        help="A cell that is empty, NaN, null or infinite: leave the row out (label -1), stop, or put the "
-        f"training mean there. Default: {default}.",
+        help="A cell that is empty, NaN, null, infinite or beyond 1e100: leave the row out (label -1), "
+        f"stop, or put the training mean there. Default: {default}.",
     )
 
 

@@ -186,15 +186,16 @@ def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> No
     raise DataError(f"{where}: no {word} {listed(lost)}", hint)
 
 
-def check_unique(names: Sequence[str], where: str) -> None:
+def check_unique(names: Sequence[str], where: str, hint: str = "rename all but one of them") -> None:
     """Raise DataError when two columns have one name; ValueError for a name that is no UTF-8."""
     if len(set(names)) == len(names):
         return
-    twice = next(n for n in names if names.count(n) > 1)
-    at = [str(i + 1) for i, n in enumerate(names) if n == twice]
-    raise DataError(
-        f'{where}: columns {" and ".join(at)} are all called "{twice}"', "rename all but one of them"
-    )
+    places: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        places.setdefault(name, []).append(i + 1)
+    twice, at = next((n, at) for n, at in places.items() if len(at) > 1)
+    listed_at = ", ".join(map(str, at[:-1])) + f" and {at[-1]}"
+    raise DataError(f'{where}: {len(at)} columns are called "{twice}": columns {listed_at}', hint)
 
 
 def pandas_index(schema: pa.Schema) -> tuple[str, ...]:

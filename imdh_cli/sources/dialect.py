@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from imdh_cli.errors import DataError, UsageError
+from imdh_cli.sources.base import check_unique
 from imdh_cli.sources.numbers import all_numbers, to_numbers
 from imdh_cli.sources.records import Scanner, line_count
 
@@ -210,18 +211,6 @@ def _names(cells: list[bytes], name: str, encoding: str, decimal: str, notes: li
             )
         if not cell:
             names[i] = f"column_{i + 1}"
-    _check_unique(names, name, numeric)
+    hint = "if the first line is data, add --no-header" if numeric else "rename them in the header"
+    check_unique(names, name, hint)
     return tuple(names)
-
-
-def _check_unique(names: list[str], name: str, numeric: bool) -> None:
-    places: dict[str, list[int]] = {}
-    for i, column in enumerate(names):
-        places.setdefault(column, []).append(i + 1)
-    for column, at in places.items():
-        if len(at) > 1:
-            listed = ", ".join(map(str, at[:-1])) + f" and {at[-1]}"
-            raise DataError(
-                f'{name}: {len(at)} columns are called "{column}": columns {listed}',
-                "if the first line is data, add --no-header" if numeric else "rename them in the header",
-            )
