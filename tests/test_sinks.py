@@ -621,13 +621,14 @@ def test_interrupted_partitions_leave_the_old_folder_and_no_temporary(tmp_path, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_full_disk_leaves_the_old_partitions(tmp_path):
+@pytest.mark.parametrize("room", [100, 5000, 1 << 15])
+def test_a_full_disk_leaves_the_old_partitions(tmp_path, room):
     batch = mixed(50_000)
     with open_partitions(tmp_path / "out", batch.schema, "cluster") as sink:
         sink.write(batch.slice(0, 50))
     before = {p: p.stat().st_ino for p in tmp_path.rglob("*")}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
         with (
             pytest.raises(OutputError, match="file too large"),

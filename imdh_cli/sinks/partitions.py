@@ -162,7 +162,8 @@ class _Part:
 
     def shut(self) -> None:
         self._tap.shut()
-        self._appender.release()
+        with suppress(OSError):  # what the file still holds may find no room, and is not wanted
+            self._appender.release()
 
 
 class _Appender:
