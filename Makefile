@@ -58,6 +58,7 @@ test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.dev  ## lint and check the types
+	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 

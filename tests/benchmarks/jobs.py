@@ -1,9 +1,9 @@
 """The child processes of `speed.py`: make data, read them bare, feed them to scikit-learn.
 
-    python -m tests.benchmarks.jobs make FILE ROWS FEATURES
-    python -m tests.benchmarks.jobs scan FILE
-    python -m tests.benchmarks.jobs minibatch FILE
-    python -m tests.benchmarks.jobs learn ROWS FEATURES REPEATS
+python -m tests.benchmarks.jobs make FILE ROWS FEATURES
+python -m tests.benchmarks.jobs scan FILE
+python -m tests.benchmarks.jobs minibatch FILE
+python -m tests.benchmarks.jobs learn ROWS FEATURES REPEATS
 """
 
 from __future__ import annotations

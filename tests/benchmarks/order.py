@@ -64,9 +64,7 @@ def imdh(*words: str | Path) -> None:
     cli.main([str(word) for word in words], prog_name="imdh", standalone_mode=False)
 
 
-def measure_file(
-    data: Path, truth: np.ndarray, seed: int, n_classes: int, folder: Path
-) -> dict[str, float]:
+def measure_file(data: Path, truth: np.ndarray, seed: int, n_classes: int, folder: Path) -> dict[str, float]:
     """NMI with the automatic number of clusters and with the number of classes."""
     model, labels = folder / "m.npz", folder / "labels.parquet"
     buffer = str(max(1, truth.size // BUFFER_PART))
@@ -98,12 +96,8 @@ def measure_set(data: Path, seeds: int, folder: Path) -> dict[str, Any]:
         for suffix in FORMATS:
             path = folder / f"rows.{suffix}"
             write(rows, path)
-            runs = [
-                measure_file(path, truth[taken], seed, n_classes, folder) for seed in range(seeds)
-            ]
-            result["nmi"][order][suffix] = {
-                mode: [run[mode] for run in runs] for mode in ("auto", "given")
-            }
+            runs = [measure_file(path, truth[taken], seed, n_classes, folder) for seed in range(seeds)]
+            result["nmi"][order][suffix] = {mode: [run[mode] for run in runs] for mode in ("auto", "given")}
         result["warned"][order] = warned(folder / "rows.csv", table.num_rows, folder)
     return result
 

@@ -77,9 +77,7 @@ def spread_out(rng: np.random.Generator, low: float, high: float, k: int) -> np.
     return rng.permutation(drawn)
 
 
-def separated(
-    draw: Callable[[float], np.ndarray], size: float, spreads: np.ndarray
-) -> np.ndarray:
+def separated(draw: Callable[[float], np.ndarray], size: float, spreads: np.ndarray) -> np.ndarray:
     """(k, d) float64: points of `draw(size)`, all well separated; the size grows until they are."""
     placed: list[np.ndarray] = []
     tries = 0
@@ -130,9 +128,7 @@ def grid(rng: np.random.Generator) -> np.ndarray:
 # --- measuring
 
 
-def choose(
-    rows: np.ndarray, seed: int, how: Mapping[str, Any], folder: Path
-) -> tuple[int, str]:
+def choose(rows: np.ndarray, seed: int, how: Mapping[str, Any], folder: Path) -> tuple[int, str]:
     """The number of clusters chosen for these rows, and how clear it is said to be."""
     path = folder / "rows.arrow"
     table = pa.table({f"x{j}": column for j, column in enumerate(rows.T.copy())})
@@ -166,9 +162,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any], Callable[..., Any]]]:
     yield "grid", {"kind": "grid", "d": 2, "k": 100, "way": "two passes"}, grid
 
 
-def measure(
-    draws: int, only: str | None, result: dict[str, Any], folder: Path
-) -> Iterator[dict[str, Any]]:
+def measure(draws: int, only: str | None, result: dict[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
     """The result so far, after every cell."""
     found = {**common.provenance(), "draws": draws, "cells": {}}
     if only:

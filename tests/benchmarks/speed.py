@@ -49,9 +49,7 @@ def imdh(*words: str | Path) -> common.Run:
     return common.imdh(*words, env=environment())
 
 
-def pair(
-    ours: Callable[[], common.Run], theirs: Callable[[], common.Run], repeats: int
-) -> dict[str, float]:
+def pair(ours: Callable[[], common.Run], theirs: Callable[[], common.Run], repeats: int) -> dict[str, float]:
     """Both in turn, after one of each that is not counted: median seconds, and of the ratios."""
     ours(), theirs()
     runs = [(ours(), theirs()) for _ in range(repeats)]
@@ -210,9 +208,7 @@ def text(result: Mapping[str, Any]) -> str:
         f"{result['repeats']} interleaved pairs. Rows: "
         + ", ".join(f"{int(n * result['scale']):,} of {d}" for d, n in ROWS.items())
         + f"; beside MiniBatchKMeans {int(PEER_ROWS * result['scale']):,} of 20.",
-        common.markdown_table(
-            ["what", "beside", "imdh", "the other", "ratio", "imdh's peak"], pairs
-        ),
+        common.markdown_table(["what", "beside", "imdh", "the other", "ratio", "imdh's peak"], pairs),
         "Million rows a second:",
         common.markdown_table(["what", "one thread", "two threads", "ratio"], learning),
         common.markdown_table(["what", "time", "per row", "peak memory"], alone),
