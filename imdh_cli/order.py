@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-OPEN_BYTES = 96 << 20  # what pieces that are open at once may hold
+OPEN_BYTES = 110 << 20  # what pieces that are open at once may hold; one may be, whatever it holds
 MOST_OPEN = 64
 BATCH_BYTES = 8 << 20  # of an open piece's batch and its matrix
 
@@ -73,7 +73,7 @@ def open_at_once(pieces: Iterable[tuple[int | None, int, int]], d: int) -> int:
     each = max(
         min(4 * size if rows is None else 16 * rows * d, BATCH_BYTES) + held for rows, size, held in pieces
     )
-    return int(np.clip(OPEN_BYTES // max(1, each), 2, MOST_OPEN))
+    return int(np.clip(OPEN_BYTES // max(1, each), 1, MOST_OPEN))
 
 
 def interleave(

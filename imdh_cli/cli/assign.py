@@ -97,9 +97,9 @@ def assign(context: click.Context, /, model: str, data: tuple[str, ...], **o: An
 def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
     from imdh_cli.atomic import check_target
     from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.cli.opening import open_source
     from imdh_cli.features import ready
     from imdh_cli.model import load
-    from imdh_cli.sources import open_source
 
     started = time.perf_counter()
     output = o["output"] or (None if o["folder"] else "-")

@@ -146,8 +146,8 @@ def fit(context: click.Context, /, data: tuple[str, ...], **o: Any) -> None:
 
 
 def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
+    from imdh_cli.cli.opening import open_source
     from imdh_cli.features import choose
-    from imdh_cli.sources import open_source
 
     started = time.perf_counter()
     options.check_data("fit", locations)

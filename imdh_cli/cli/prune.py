@@ -92,8 +92,8 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
 
 def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> Model:
     from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.cli.opening import open_source
     from imdh_cli.features import ready
-    from imdh_cli.sources import open_source
 
     threads = threads_asked(o["threads"], voice)
     tell_compiling(voice)

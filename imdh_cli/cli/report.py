@@ -185,11 +185,11 @@ def _read(
 ) -> tuple[Summary, Mapping[int, Scatter]]:
     """Label DATA, once: to compare them with known classes, and for samples of rows at the splits."""
     from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.cli.opening import open_source
     from imdh_cli.errors import DataError
     from imdh_cli.features import Tally, ready
     from imdh_cli.report.scatter import Sampler
     from imdh_cli.report.truth import Truth
-    from imdh_cli.sources import open_source
 
     model = summary.model
     assert model is not None
