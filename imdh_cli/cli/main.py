@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import threading
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import click
 
@@ -83,7 +83,7 @@ def _outcome() -> int:
         _tell("interrupted; no file was written", None, kind="imdh")
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:
-        _silence_stdout()
+        _silence(sys.stdout)
         return ExitStatus.DONE
     except ImdhError as error:
         if debug:
@@ -96,7 +96,7 @@ def _outcome() -> int:
     except OSError as error:  # reading and writing files ends in an ImdhError: this is stdout, or the system
         if debug:
             _traceback()
-        _silence_stdout()
+        _silence(sys.stdout)
         _tell(f"{error.filename or 'standard output'}: {error.strerror or error}", None)
         return ExitStatus.FAILED
     except Exception as error:
@@ -157,27 +157,31 @@ def _traceback() -> None:
     traceback.print_exc()
 
 
-def _silence_stdout() -> None:
-    """Python flushes stdout once more on its way out: to a pipe that is closed, or that nobody reads."""
+def _silence(stream: TextIO) -> None:
+    """Python flushes once more on its way out: to a pipe that is closed, or that nobody reads."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _leave(status: int) -> NoReturn:
     """Exit; what stdout still holds and cannot take is a failure, not a traceback."""
     if status == ExitStatus.INTERRUPTED:
-        _silence_stdout()
+        _silence(sys.stdout)
         if any(thread.daemon for thread in threading.enumerate()):
             os._exit(status)  # a thread that waits for a pipe nobody reads would hold Python's own exit up
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence_stdout()
+        _silence(sys.stdout)
     except OSError as error:
-        _silence_stdout()
+        _silence(sys.stdout)
         if status == ExitStatus.DONE:  # else the error is known already
             _tell(f"standard output: {error.strerror}", None)
         status = ExitStatus.FAILED
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):  # nobody reads it: Python's own last flush would make the status 120
+        _silence(sys.stderr)
     signals.keep_status(int(status))
     sys.exit(int(status))
 
