@@ -24,7 +24,7 @@ from imdh_cli.sources.base import BROKEN, Chunk, Piece, check_columns, check_uni
 from imdh_cli.sources.stored import Stored
 
 PAGE = 1 << 20  # bytes; the usual size of a page
-BATCH = 4 << 20  # bytes decoded at a time, by 8 bytes a cell: wide tables come in shorter batches
+BATCH = 2 << 20  # bytes decoded at a time, by 8 bytes a cell: wide tables come in shorter batches
 FETCH = 256 << 20  # bytes of a remote row group that are held at once, at most
 BUFFER = 4 << 20  # bytes fetched for each column of a larger one
 NEAR = 64 << 10  # bytes read for each column of a file on this machine; pages are read as they are
