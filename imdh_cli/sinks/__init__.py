@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from imdh_cli.sinks.text import TextSink
 
 _TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PACKED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2"}
-_TABLES = {
+_TABLES: dict[str, Callable[[AtomicFile, pa.Schema], Sink]] = {
     ".parquet": ParquetSink,
     ".pq": ParquetSink,
     ".arrow": ArrowSink,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import BinaryIO, Protocol
 
@@ -41,7 +42,7 @@ class StandardOutput:
         """Nothing to take back."""
 
 
-class Sink:
+class Sink(ABC):
     """Takes record batches of one schema. A context manager: closes on success, else aborts.
 
     A subclass writes: `_write` a batch, `_finish` what comes last.
@@ -85,11 +86,11 @@ class Sink:
         """Leave nothing. May be called at any time, any number of times."""
         self._out.abort()
 
-    def _write(self, batch: pa.RecordBatch) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, batch: pa.RecordBatch) -> None: ...
 
-    def _finish(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _finish(self) -> None: ...
 
     def __enter__(self) -> Sink:
         return self
