@@ -23,12 +23,10 @@ in one file because a cached function does not notice an edit in another one.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
-from typing import Any
 
-import numba
 import numpy as np
+
+from imdh_cli.machine_code import compiled as _compiled
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LANES = 8  # levels that one call of `learn` can take: a vector of float64 in AVX-512, two in AVX2
@@ -56,30 +54,9 @@ LN2_LO = 1.90821492927058770002e-10
 INV_SQRT_2PI = 0.3989422804014327
 
 
-def _compiled(**options: Any) -> Callable[[Callable], Any]:
-    """`numba.njit`, cached on disk where a place can be written, uncached otherwise."""
-
-    def decorate(function: Callable) -> Any:
-        settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", **options}
-        try:
-            return numba.njit(cache=True, **settings)(function)
-        except RuntimeError:  # numba: "no locator available", a read-only install without a home
-            return numba.njit(**settings)(function)
-
-    return decorate
-
-
-def cache_path() -> str | None:
-    """The folder that keeps compiled functions between runs; None where none can be written."""
-    return getattr(getattr(learn, "_cache", None), "cache_path", None)
-
-
 def compiled_before() -> bool:
-    """Whether a cache of `learn` exists already, so that the first call need not compile."""
-    path = cache_path()
-    if not path or not os.path.isdir(path):
-        return False
-    return any(name.startswith("kernel.learn-") and name.endswith(".nbc") for name in os.listdir(path))
+    """Whether compiled code is kept already, so that the first call need not compile."""
+    return bool(learn.is_kept())
 
 
 def make_rule(

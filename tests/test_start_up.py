@@ -120,7 +120,7 @@ def test_several_first_runs_at_once(folder, tmp_path):
         _, said = process.communicate(timeout=120)
         assert (process.returncode, said) == (0, b"")
     assert len({out.read_bytes() for out in outs}) == 1
-    assert list((tmp_path / "cache").rglob("*.nbc"))
+    assert list((tmp_path / "cache").rglob("*.o"))
 
 
 def test_a_first_run_says_that_it_compiles_and_a_second_does_not(folder, monkeypatch, tmp_path):

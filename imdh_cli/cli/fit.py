@@ -308,9 +308,9 @@ def _tell_keeping(voice: Voice, params: FitParams) -> None:
 
 def tell_compiling(voice: Voice) -> None:
     """The first run compiles for some seconds; say so."""
-    from imdh_cli import kernel
+    from imdh_cli import kernel, machine_code
 
-    if kernel.cache_path() is None:
+    if machine_code.folder() is None:
         voice.detail("compiled code cannot be kept between runs here; set NUMBA_CACHE_DIR to keep it")
     if not kernel.compiled_before():
         voice.say("compiling (first run only)")

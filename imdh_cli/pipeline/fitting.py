@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 
@@ -159,7 +159,7 @@ def _metadata(
         "versions": {
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "numba": numba.__version__,
+            "numba": version("numba"),
             "pyarrow": pa.__version__,
         },
         "notes": [f"early and late rows differ in {name}" for name in run.drifting],
