@@ -6,14 +6,21 @@ Paper: section 2 (the update rule) and algorithm 1 (one row down the tree). The 
     p  v.(z - m)            s  projected sd             h  bandwidth = delta s (t+1)^-q
     rho2  mean square per coordinate                    C, alpha, r, q, delta: see params.LearnParams
 
-A node's state depends only on the sequence of rows that reach it. `learn` uses that: at tick k it takes
-row k down level 0, row k - 1 down level 1, row k - 2 down level 2 ..., eight different nodes at once, so
-that the square roots, quotients and exponentials of eight steps are one vector operation each. Every
-node still meets its rows one by one in their order: the arrays are those of the plain double loop
-(tests/naive.py), and the same whatever the blocks and however the levels are shared among threads.
-Measured against the plain loop on one thread, depth 8: 1.27 -> 2.6 million rows/s at d = 20,
-1.27 -> 2.9 at d = 5, 0.86 -> 1.4 at d = 100. Tried and not better: rows padded to whole vectors, four
-accumulators by hand, the plain loop with `exp` and `pow` replaced alone.
+A node's state depends only on the sequence of rows that reach it. `learn` uses that twice. At tick k it
+takes row k down level 0, row k - 1 down level 1, row k - 2 down level 2 ..., eight different nodes at once,
+so that the square roots, quotients and exponentials of eight steps are one vector operation each. And where
+a stage has fewer levels than that, rows in subtrees that are apart are taken down together: two streams of
+four levels, four of two. Every node still meets its rows one by one in their order: the arrays are those of
+the plain double loop (tests/naive.py), and the same whatever the blocks, the streams and however the levels
+are shared among threads.
+
+Measured on one thread, depth 8, in million rows a second, plain loop -> this: 1.27 -> 3.8 at d = 20,
+1.27 -> 4.4 at d = 5, 0.86 -> 1.7 at d = 100. A tick costs 70 ns and each row in it 20 to 25 (d = 20), so that
+levels 0 to 3 take 150 ns a row, levels 4 to 7 170 as one stream and 140 as two. What made the difference
+was the number of instructions, which run at more than three a cycle: see `_step_lanes` and `learn`. Tried
+and not better: rows padded to whole vectors, four accumulators by hand, the plain loop with `exp` and `pow`
+replaced alone, sixteen lanes, three streams of five levels, learning the mean in a second sweep, a step that
+is taken also where it is nothing, histograms counted at the end of a block.
 
 Flags: sums may be reordered and contracted; tests for NaN stay (`fastmath=True` would drop them), and no
 NaN comes this far: `standardise` replaces them. Functions are separate so that each is compiled once, and
@@ -29,7 +36,7 @@ import numpy as np
 from imdh_cli.machine_code import compiled as _compiled
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
-LANES = 8  # levels that one call of `learn` can take: a vector of float64 in AVX-512, two in AVX2
+LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
 BINS = 128  # of a split's histogram, each 1/16 projected sd wide
 CANCELLED = 0.9  # |v - g c|^2 below which it is measured: by the formula the rounding of |v| would grow
 LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the range of float64
@@ -37,9 +44,8 @@ LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the
 # not free of units and a tiny h makes them huge, under 1e-297.
 REACHES = {True: 8.5, False: 37.0}
 
-# Rows of the work array of `learn`: one column a lane.
-P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H, X, K, BIN, G, SHRINK = range(15)
-WORK_ROWS = 15
+# Where the quantities of the lanes begin in the work array of `learn`: entry P + j is lane j's.
+P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H, X, K, BIN, G, SHRINK = range(0, 15 * LANES, LANES)
 
 # Entries of the `rule` vector, filled by `make_rule`.
 ALPHA, PENALTY2, RATE_B, RATE_V, CLAMP, DELTA, INV_D, SCALED, REACH = range(9)
@@ -47,6 +53,8 @@ ALPHA, PENALTY2, RATE_B, RATE_V, CLAMP, DELTA, INV_D, SCALED, REACH = range(9)
 # (t+1)^-q and (t+1)^-r from tables: the top 11 bits of the mantissa, the octave, and a cubic for the rest.
 _MANTISSAS, _OCTAVES = 2048, 64
 _REST = (1 << 41) - 1
+_EXPONENT = _MANTISSAS + _OCTAVES  # where a row of the tables has the exponent, and behind it
+_INVERSES = _EXPONENT + 1  # 2^-52 / mantissa
 
 LOG2E = 1.4426950408889634
 LN2_HI = 6.93147180369123816490e-01  # ln 2 in two parts, so that the remainder below is exact
@@ -84,18 +92,20 @@ def make_rule(
 
 
 def make_powers(q: float, r: float) -> np.ndarray:
-    """Tables for t^-q and t^-r, shape (2, 2048 + 64 + 1), read by `learn`."""
-    powers = np.empty((2, _MANTISSAS + _OCTAVES + 1))
+    """Tables for t^-q and t^-r, shape (2, 2048 + 64 + 1 + 2048), read by `learn`."""
+    powers = np.empty((2, _INVERSES + _MANTISSAS))
+    mantissas = 1.0 + np.arange(_MANTISSAS) / _MANTISSAS
     for row, exponent in zip(powers, (q, r), strict=True):
-        row[:_MANTISSAS] = (1.0 + np.arange(_MANTISSAS) / _MANTISSAS) ** -exponent
-        row[_MANTISSAS:-1] = 2.0 ** (-exponent * np.arange(_OCTAVES))
-        row[-1] = exponent
+        row[:_MANTISSAS] = mantissas**-exponent
+        row[_MANTISSAS:_EXPONENT] = 2.0 ** (-exponent * np.arange(_OCTAVES))
+        row[_EXPONENT] = exponent
+        row[_INVERSES:] = 2.0**-52 / mantissas
     return powers
 
 
-def make_work() -> np.ndarray:
-    """A work array for `learn`, one a thread, shape (15, 8)."""
-    return np.ones((WORK_ROWS, LANES))
+def make_work() -> tuple[np.ndarray, np.ndarray]:
+    """Work arrays for `learn`, a pair for each thread, shapes (15 * 8,) float64 and (8,) int64."""
+    return np.ones(SHRINK + LANES), np.zeros(LANES, dtype=np.int64)
 
 
 @_compiled(inline="always")
@@ -103,9 +113,9 @@ def _power(t, table):
     """t^-a for t >= 1 from a row of `make_powers`, to a relative 6e-14, without log and exp."""
     bits = np.float64(t).view(np.int64)
     i = (bits >> 41) & (_MANTISSAS - 1)
-    octave = (bits >> 52) - 1023
-    x = np.float64(bits & _REST) * 2.0**-52 / (1.0 + i * (1.0 / _MANTISSAS))
-    a = table[_MANTISSAS + _OCTAVES]
+    octave = ((bits >> 52) - 1023) & (_OCTAVES - 1)
+    x = np.float64(bits & _REST) * table[_INVERSES + i]
+    a = table[_EXPONENT]
     rest = 1.0 - a * x * (1.0 - (a + 1.0) / 2.0 * x * (1.0 - (a + 2.0) / 3.0 * x))
     return table[i] * table[_MANTISSAS + octave] * rest
 
@@ -117,33 +127,34 @@ def _bin(u):
 
 
 @_compiled(fastmath=FASTMATH)
-def _step_lanes(work, rule, powers):
+def _step_lanes(work, rule):
     """The scalar part of one step, for all lanes at once, in place.
 
-    work : (15, 8) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
+    work : (15 * 8,) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
     INV_T1 = 1 / (t+1), H_PER_S = delta (t+1)^-q, STEP = (t+1)^-r. Out: B, RHO2, S2 after the step,
     INV_H = 1 / h (0: no bandwidth, no step), BIN of (p - b) / s before it, G the factor of the step along
     z - m, SHRINK = 1 / |v - g c| (0: to be measured), P after it.
-    Loops are short and plain so that each becomes vector instructions; their length is read
-    from the array, since a constant makes the compiler unroll them into scalar code.
+    Loops are short and plain so that each becomes vector instructions; their length is read from the
+    array, since a constant makes the compiler unroll them into scalar code, and the array is flat, so
+    that it sees the distances between the quantities and need not look for overlaps: 130 -> 70 ns.
     """
-    lanes = work.shape[1]
+    lanes = work.shape[0] - SHRINK
     scaled = rule[SCALED] != 0.0
     for j in range(lanes):
-        p = work[P, j]
-        s2 = work[S2, j] + (p * p - work[S2, j]) * work[INV_T1, j]
-        work[S2, j] = s2
-        work[RHO2, j] += (work[C2, j] * rule[INV_D] - work[RHO2, j]) * work[INV_T, j]
+        p = work[P + j]
+        s2 = work[S2 + j] + (p * p - work[S2 + j]) * work[INV_T1 + j]
+        work[S2 + j] = s2
+        work[RHO2 + j] += (work[C2 + j] * rule[INV_D] - work[RHO2 + j]) * work[INV_T + j]
         s = math.sqrt(s2)
-        h = s * work[H_PER_S, j]
+        h = s * work[H_PER_S + j]
         alive = h > LEAST_H
         inv_h = (1.0 if alive else 0.0) / (h if alive else 1.0)
-        work[INV_H, j] = inv_h
-        x = (work[B, j] - p) * inv_h
-        work[BIN, j] = _bin((p - work[B, j]) / (s if alive else 1.0))
-        work[X, j] = x if abs(x) < rule[REACH] else 0.0
+        work[INV_H + j] = inv_h
+        x = (work[B + j] - p) * inv_h
+        work[BIN + j] = _bin((p - work[B + j]) / (s if alive else 1.0))
+        work[X + j] = x if abs(x) < rule[REACH] else 0.0
     for j in range(lanes):  # x phi(x); exp(y) for -690 < y <= 0 as 2^n times a Taylor polynomial
-        x = work[X, j]
+        x = work[X + j]
         y = -0.5 * x * x
         n = np.floor(y * LOG2E + 0.5)
         f = (y - n * LN2_HI) - n * LN2_LO
@@ -153,28 +164,28 @@ def _step_lanes(work, rule, powers):
         mid = 1.0 / 24.0 + f * (1.0 / 120.0) + f2 * (1.0 / 720.0 + f * (1.0 / 5040.0))
         top = 1.0 / 40320.0 + f * (1.0 / 362880.0) + f2 * (1.0 / 3628800.0 + f * (1.0 / 39916800.0))
         e = low + f4 * (mid + f4 * top)
-        work[K, j] = x * e * INV_SQRT_2PI * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
+        work[K + j] = x * e * INV_SQRT_2PI * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
     for j in range(lanes):
-        inv_h = work[INV_H, j]
-        s2 = work[S2, j]
+        inv_h = work[INV_H + j]
+        s2 = work[S2 + j]
         s = math.sqrt(s2)
-        b = work[B, j]
-        p = work[P, j]
-        c2 = work[C2, j]
-        k = work[K, j] * inv_h * inv_h  # (b - p) phi((b - p) / h) / h^3
-        step = work[STEP, j]
+        b = work[B + j]
+        p = work[P + j]
+        c2 = work[C2 + j]
+        k = work[K + j] * inv_h * inv_h  # (b - p) phi((b - p) / h) / h^3
+        step = work[STEP + j]
         free = rule[ALPHA] * s
         pull = rule[PENALTY2] * (max(b - free, 0.0) + min(b + free, 0.0))
         push = s2 * s * k if scaled else k
         far = rule[CLAMP] * s
         moved = min(max(b - rule[RATE_B] * (pull - push) * step, -far), far)
-        g = rule[RATE_V] * (math.sqrt(work[RHO2, j]) if scaled else 1.0) * k * step
+        g = rule[RATE_V] * (math.sqrt(work[RHO2 + j]) if scaled else 1.0) * k * step
         left = 1.0 - 2.0 * g * p + g * g * c2  # |v - g c|^2
         shrink = 1.0 / math.sqrt(max(left, CANCELLED))
-        work[B, j] = moved if inv_h > 0.0 else b
-        work[G, j] = g
-        work[SHRINK, j] = shrink if left > CANCELLED else 0.0
-        work[P, j] = (p - g * c2) * shrink
+        work[B + j] = moved if inv_h > 0.0 else b
+        work[G + j] = g
+        work[SHRINK + j] = shrink if left > CANCELLED else 0.0
+        work[P + j] = (p - g * c2) * shrink
 
 
 @_compiled(fastmath=FASTMATH)
@@ -199,10 +210,11 @@ def _step_measured(z, m, g, v):
 @_compiled(fastmath=FASTMATH)
 def learn(
     Z,
+    order,
+    starts,
     node,
     clipped,
-    first,
-    last,
+    levels,
     counting,
     directions,
     pivots,
@@ -214,24 +226,39 @@ def learn(
     rule,
     powers,
     work,
+    rows,
 ):
-    """Take a block of rows down split levels first .. last - 1 (at most 8), learning as they go.
+    """Take a block of rows down some levels of splits, learning as they go.
 
-    Z : (rows, d) float64, finite. node : (rows,) int64, the node each row stands at (at level `first`);
-    on return the child it went to. clipped : (rows,) bool, rows that go into no histogram.
+    Z : (rows, d) float64, finite. order : (rows,) int64, the rows stream by stream, each stream in the
+    order in which its rows are to be met. starts : (streams + 1,) int64, where each stream begins in
+    `order`. The streams stand in subtrees that are apart, so that no node meets rows of two; streams
+    times levels is at most 8. node : (rows,) int64, the node each row stands at, all of one level; on
+    return the one it went to, `levels` below. clipped : (rows,) bool, rows that go into no histogram.
     counting : bool, whether histograms are kept. In place: directions (m, d), pivots (n, d),
-    learned (n,) int64, offsets, mean_squares, variances (m,), histograms (m, 128) int64.
+    learned (n,) int64, offsets, mean_squares, variances (m,), histograms (m, 128) int64. work, rows: of
+    `make_work`; rows are those of one tick.
+
+    Indices of single numbers are unsigned, which spares a look at their sign; those of whole rows are
+    not, since the compiler then leaves the loops over features scalar.
     """
-    rows, d = Z.shape
-    levels = last - first
-    for tick in range(rows + levels - 1):
-        low = max(0, tick - rows + 1)
-        high = min(levels, tick + 1)
-        for j in range(low, high):
-            row = tick - j
-            i = node[row] - 1
-            t = learned[i] + 1
-            learned[i] = t
+    d = Z.shape[1]
+    longest = 0
+    for s in range(starts.shape[0] - 1):
+        longest = max(longest, starts[s + 1] - starts[s])
+    for tick in range(longest + levels - 1):
+        n = 0
+        for s in range(starts.shape[0] - 1):
+            oldest = starts[s] + tick + 1 - levels
+            for k in range(max(oldest, starts[s]), min(oldest + levels, starts[s + 1])):
+                rows[n] = order[k]
+                n += 1
+        for j in range(n):
+            row = rows[j]
+            i = node[np.uint64(row)] - 1
+            u = np.uint64(i)
+            t = learned[u] + 1
+            learned[u] = t
             inv_t = 1.0 / t
             p = 0.0
             c2 = 0.0
@@ -242,37 +269,39 @@ def learn(
                 c = z - m
                 p += directions[i, f] * c
                 c2 += c * c
-            work[P, j] = p
-            work[C2, j] = c2
             t1 = t + 1.0
             inv_t1 = 1.0 / t1
-            work[INV_T, j] = inv_t
-            work[INV_T1, j] = inv_t1
-            work[H_PER_S, j] = rule[DELTA] * _power(t1, powers[0])
-            work[STEP, j] = inv_t1 if powers[1, -1] == 1.0 else _power(t1, powers[1])
-            work[B, j] = offsets[i]
-            work[RHO2, j] = mean_squares[i]
-            work[S2, j] = variances[i]
-        _step_lanes(work, rule, powers)
-        for j in range(low, high):
-            row = tick - j
-            i = node[row] - 1
-            offsets[i] = work[B, j]
-            mean_squares[i] = work[RHO2, j]
-            variances[i] = work[S2, j]
+            work[P + j] = p
+            work[C2 + j] = c2
+            work[INV_T + j] = inv_t
+            work[INV_T1 + j] = inv_t1
+            work[H_PER_S + j] = rule[DELTA] * _power(t1, powers[0])
+            work[STEP + j] = inv_t1 if powers[1, _EXPONENT] == 1.0 else _power(t1, powers[1])
+            work[B + j] = offsets[u]
+            work[RHO2 + j] = mean_squares[u]
+            work[S2 + j] = variances[u]
+        _step_lanes(work, rule)
+        for j in range(n):
+            row = rows[j]
+            r = np.uint64(row)
+            i = node[r] - 1
+            u = np.uint64(i)
+            offsets[u] = work[B + j]
+            mean_squares[u] = work[RHO2 + j]
+            variances[u] = work[S2 + j]
             # From before the row's own step: else each row pushes the cut away from itself and digs a
             # valley (one Gaussian in d = 50 looked like 6 to 27 clusters).
-            if counting and work[INV_H, j] > 0.0 and not clipped[row]:
-                histograms[i, np.int64(work[BIN, j])] += 1
-            g = work[G, j]
+            if counting and work[INV_H + j] > 0.0 and not clipped[r]:
+                histograms[u, np.uint64(work[BIN + j])] += 1
+            g = work[G + j]
             if g != 0.0:
-                shrink = work[SHRINK, j]
+                shrink = work[SHRINK + j]
                 if shrink > 0.0:
                     for f in range(d):
                         directions[i, f] = (directions[i, f] - g * (Z[row, f] - pivots[i, f])) * shrink
                 else:
-                    work[P, j] = _step_measured(Z[row], pivots[i], g, directions[i])
-            node[row] = 2 * (i + 1) + (1 if work[P, j] >= work[B, j] else 0)
+                    work[P + j] = _step_measured(Z[row], pivots[i], g, directions[i])
+            node[r] = 2 * (i + 1) + (1 if work[P + j] >= work[B + j] else 0)
 
 
 @_compiled(fastmath=FASTMATH)

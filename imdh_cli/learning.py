@@ -46,6 +46,34 @@ def buffer_rows(params: FitParams, d: int) -> int:
     return max(block_rows(d), min(BUFFER_ROWS, BUFFER_BYTES // (8 * d)))
 
 
+def stage_bounds(depth: int, stages: int) -> list[int]:
+    """Levels at which a tree is cut into stages: stage k takes the levels bounds[k] .. bounds[k + 1] - 1.
+
+    As many stages as asked, about equal in levels; more where a stage would have more levels than the
+    kernel has lanes, and then full ones first, since what is left over below can use many streams.
+    """
+    if stages * kernel.LANES < depth:
+        return [*range(0, depth, kernel.LANES), depth]
+    stages = min(stages, depth)
+    return [round(depth * k / stages) for k in range(stages + 1)]
+
+
+def streams(node: np.ndarray, level: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Share a block's rows out in streams that meet no node in common, for `kernel.learn`.
+
+    node : (rows,) int64, the node of `level` at which each row stands. Neighbouring subtrees go together,
+    so that the streams are about equally long; within a stream rows stay in their order. Returns the rows
+    stream by stream, (rows,) int64, and where each stream begins and the last ends, (count + 1,) int64.
+    """
+    if count == 1:
+        return np.arange(len(node)), np.array([0, len(node)])
+    rows = np.bincount(node, minlength=2 << level)
+    middles = np.cumsum(rows) - rows / 2
+    stream = (middles * (count / max(len(node), 1))).astype(np.int8)[node]
+    parts = [np.flatnonzero(stream == k) for k in range(count)]
+    return np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+
+
 class ColumnMoments:
     """Running mean and sum of squares per column, cells of NaN not counted.
 
@@ -275,12 +303,9 @@ class Learner:
         self._current, self._previous = self._empty(), self._empty()
         self._next_window = WINDOW_ROWS
         depth = self.tree.depth
-        # A stage with few levels leaves lanes of the kernel idle, so there are no more than help: at
-        # d = 20 one stage beside a thread that reads is faster than two (3.6 against 4.4 s of work).
+        # Reading and standardising are work for one thread; a stage more would only wait in turn.
         most = max(1, self._threads - 1) if reading else self._threads
-        groups = max(-(-depth // kernel.LANES), min(most, depth))
-        bounds = [round(depth * k / groups) for k in range(groups + 1)]
-        steps = [self._levels(low, high) for low, high in pairwise(bounds)]
+        steps = [self._levels(low, high) for low, high in pairwise(stage_bounds(depth, most))]
         if self._threads == 1:
             steps.append(self._leaves)
         else:  # the last levels and the leaves on one thread
@@ -337,17 +362,20 @@ class Learner:
         )
         powers = kernel.make_powers(learn.bandwidth_decay, learn.learning_decay)
         work = kernel.make_work()
+        count = min(kernel.LANES // (last - first), 1 << first)
 
         def step(block: Block) -> None:
             n = block.rows
             if first == 0:
                 block.node[:n] = 1
+            order, starts = streams(block.node[:n], first, count)
             kernel.learn(
                 block.Z[:n],
+                order,
+                starts,
                 block.node[:n],
                 block.clipped[:n],
-                first,
-                last,
+                last - first,
                 self._counting,
                 tree.directions,
                 tree.pivots,
@@ -358,7 +386,7 @@ class Learner:
                 self._current.histograms,
                 rule,
                 powers,
-                work,
+                *work,
             )
 
         return step

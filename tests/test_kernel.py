@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdh_cli import kernel
+from imdh_cli.learning import streams
 from tests import naive
 
 RTOL = 1e-9
@@ -56,8 +57,9 @@ def learn(
     *,
     block: int = 10**9,
     levels: int = kernel.LANES,
+    many: bool = True,
 ) -> Arrays:
-    """Take Z down the whole tree, `block` rows and `levels` levels at a call."""
+    """Take Z down the whole tree, `block` rows and `levels` levels at a call; many: streams, where it can."""
     vector = kernel.make_rule(
         Z.shape[1],
         alpha=rule.alpha,
@@ -75,12 +77,15 @@ def learn(
         node = np.ones(len(rows), np.int64)
         for first in range(0, arrays.depth, levels):
             last = min(first + levels, arrays.depth)
+            count = min(kernel.LANES // (last - first), 1 << first) if many else 1
+            order, starts = streams(node, first, count)
             kernel.learn(
                 rows,
+                order,
+                starts,
                 node,
                 clipped,
-                first,
-                last,
+                last - first,
                 True,
                 arrays.directions,
                 arrays.pivots,
@@ -91,7 +96,7 @@ def learn(
                 arrays.histograms,
                 vector,
                 powers,
-                work,
+                *work,
             )
         kernel.learn_leaves(rows, node, arrays.pivots, arrays.learned)
         leaves.append(node)
@@ -259,13 +264,19 @@ def test_a_far_offset_costs_only_its_digits():
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("d", [1, 2, 20, 200])
 def test_blocks_and_groups_of_levels_change_no_bit(d, table, step):
-    """Eight rows at eight levels at once are what row by row, level by level would be."""
+    """Eight rows at once, down one path or in subtrees apart, are what row by row would be."""
     Z = naive.standardise(table(np.random.default_rng(d), 300, d))[0]
     rule = naive.Rule(step=step)
     V = naive.start_directions(9, d)
     at_once = learn(new_arrays(9, V), Z, rule)
-    for block, levels in [(10**9, 1), (1, 8), (7, 3), (128, 4)]:
-        again = learn(new_arrays(9, V), Z, rule, block=block, levels=levels)
+    for block, levels, many in [
+        (10**9, 1, False),
+        (10**9, 1, True),
+        (1, 8, True),
+        (7, 3, True),
+        (128, 4, True),
+    ]:
+        again = learn(new_arrays(9, V), Z, rule, block=block, levels=levels, many=many)
         for name in vars(again):
             np.testing.assert_array_equal(getattr(again, name), getattr(at_once, name), name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -192,6 +193,31 @@ def test_an_error_on_a_thread_reaches_the_caller(small_blocks, monkeypatch):
 @given(d=st.integers(1, 20_000))
 def test_a_block_divides_the_window(d):
     assert learning.WINDOW_ROWS % learning.block_rows(d) == 0
+
+
+@given(level=st.integers(0, 5), count=st.integers(1, 8), rows=st.integers(0, 60), seed=st.integers(0, 99))
+def test_streams_meet_no_node_in_common_and_keep_the_order_of_rows(level, count, rows, seed):
+    node = np.random.default_rng(seed).integers(1 << level, 2 << level, rows)
+    order, starts = learning.streams(node, level, count)
+    assert sorted(order) == list(range(rows))
+    assert len(starts) == count + 1
+    streams = [order[low:high] for low, high in pairwise(starts)]
+    assert sum(len(set(node[stream])) for stream in streams) == len(set(node))
+    assert all((np.diff(stream) > 0).all() for stream in streams)
+
+
+def test_streams_are_about_equally_long():
+    node = np.random.default_rng(0).integers(16, 32, 8192)
+    _, starts = learning.streams(node, 4, 2)
+    assert starts[1] == pytest.approx(4096, abs=512)
+
+
+@given(depth=st.integers(1, 20), stages=st.integers(1, 20))
+def test_every_level_is_in_one_stage_and_none_has_more_than_the_kernel_takes(depth, stages):
+    bounds = learning.stage_bounds(depth, stages)
+    assert bounds[0] == 0
+    assert bounds[-1] == depth
+    assert all(0 < high - low <= kernel.LANES for low, high in pairwise(bounds))
 
 
 # --- other coordinates on the way -----------------------------------------------------------------
