@@ -14,13 +14,14 @@ four levels, four of two. Every node still meets its rows one by one in their or
 the plain double loop (tests/naive.py), and the same whatever the blocks, the streams and however the levels
 are shared among threads.
 
-Measured on one thread, depth 8, in million rows a second, plain loop -> this: 1.27 -> 3.8 at d = 20,
-1.27 -> 4.4 at d = 5, 0.86 -> 1.7 at d = 100. A tick costs 70 ns and each row in it 20 to 25 (d = 20), so that
-levels 0 to 3 take 150 ns a row, levels 4 to 7 170 as one stream and 140 as two. What made the difference
-was the number of instructions, which run at more than three a cycle: see `_step_lanes` and `learn`. Tried
-and not better: rows padded to whole vectors, four accumulators by hand, the plain loop with `exp` and `pow`
-replaced alone, sixteen lanes, three streams of five levels, learning the mean in a second sweep, a step that
-is taken also where it is nothing, histograms counted at the end of a block.
+Measured on one thread, depth 8, in million rows a second, plain loop -> this: 1.27 -> 4.2 at d = 20,
+1.27 -> 4.8 at d = 5, 0.86 -> 2.0 at d = 100. A tick costs 60 ns and each row in it 20 to 25 (d = 20), so that
+levels 0 to 3 take 140 ns a row, levels 4 to 7 160 as one stream and 135 as two. What made the difference
+was the number of instructions, which run at three a cycle, and vectors that do not lie across two cache
+lines (tree.aligned). Tried and not better: rows padded to whole vectors, four accumulators by hand, the
+plain loop with `exp` and `pow` replaced alone, sixteen lanes, three streams of five levels, learning the
+mean in a second sweep, a step that is taken also where it is nothing, histograms counted at the end of a
+block, shorter blocks.
 
 Flags: sums may be reordered and contracted; tests for NaN stay (`fastmath=True` would drop them), and no
 NaN comes this far: `standardise` replaces them. Functions are separate so that each is compiled once, and
@@ -34,6 +35,7 @@ import math
 import numpy as np
 
 from imdh_cli.machine_code import compiled as _compiled
+from imdh_cli.tree import aligned
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
@@ -45,7 +47,8 @@ LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the
 REACHES = {True: 8.5, False: 37.0}
 
 # Where the quantities of the lanes begin in the work array of `learn`: entry P + j is lane j's.
-P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H, X, K, BIN, G, SHRINK = range(0, 15 * LANES, LANES)
+P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H, BIN, G, SHRINK = range(0, 13 * LANES, LANES)
+NATURAL = (1 << 62) - 1  # `index & NATURAL` tells the compiler that an index is not counted from the end
 
 # Entries of the `rule` vector, filled by `make_rule`.
 ALPHA, PENALTY2, RATE_B, RATE_V, CLAMP, DELTA, INV_D, SCALED, REACH = range(9)
@@ -104,8 +107,8 @@ def make_powers(q: float, r: float) -> np.ndarray:
 
 
 def make_work() -> tuple[np.ndarray, np.ndarray]:
-    """Work arrays for `learn`, a pair for each thread, shapes (15 * 8,) float64 and (8,) int64."""
-    return np.ones(SHRINK + LANES), np.zeros(LANES, dtype=np.int64)
+    """Work arrays for `learn`, a pair for each thread, shapes (13 * 8,) float64 and (8,) int64."""
+    return aligned(SHRINK + LANES), np.zeros(LANES, dtype=np.int64)
 
 
 @_compiled(inline="always")
@@ -130,31 +133,27 @@ def _bin(u):
 def _step_lanes(work, rule):
     """The scalar part of one step, for all lanes at once, in place.
 
-    work : (15 * 8,) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
+    work : (13 * 8,) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
     INV_T1 = 1 / (t+1), H_PER_S = delta (t+1)^-q, STEP = (t+1)^-r. Out: B, RHO2, S2 after the step,
     INV_H = 1 / h (0: no bandwidth, no step), BIN of (p - b) / s before it, G the factor of the step along
     z - m, SHRINK = 1 / |v - g c| (0: to be measured), P after it.
-    Loops are short and plain so that each becomes vector instructions; their length is read from the
-    array, since a constant makes the compiler unroll them into scalar code, and the array is flat, so
-    that it sees the distances between the quantities and need not look for overlaps: 130 -> 70 ns.
+    The loop becomes vector instructions. Its length is read from the array, since a constant makes the
+    compiler unroll it into scalar code, and the array is flat, so that it sees the distances between the
+    quantities and need not look for overlaps.
     """
-    lanes = work.shape[0] - SHRINK
     scaled = rule[SCALED] != 0.0
-    for j in range(lanes):
-        p = work[P + j]
+    for j in range(work.shape[0] - SHRINK):
+        p, c2, b = work[P + j], work[C2 + j], work[B + j]
+        rho2 = work[RHO2 + j] + (c2 * rule[INV_D] - work[RHO2 + j]) * work[INV_T + j]
         s2 = work[S2 + j] + (p * p - work[S2 + j]) * work[INV_T1 + j]
-        work[S2 + j] = s2
-        work[RHO2 + j] += (work[C2 + j] * rule[INV_D] - work[RHO2 + j]) * work[INV_T + j]
         s = math.sqrt(s2)
         h = s * work[H_PER_S + j]
         alive = h > LEAST_H
         inv_h = (1.0 if alive else 0.0) / (h if alive else 1.0)
-        work[INV_H + j] = inv_h
-        x = (work[B + j] - p) * inv_h
-        work[BIN + j] = _bin((p - work[B + j]) / (s if alive else 1.0))
-        work[X + j] = x if abs(x) < rule[REACH] else 0.0
-    for j in range(lanes):  # x phi(x); exp(y) for -690 < y <= 0 as 2^n times a Taylor polynomial
-        x = work[X + j]
+        x = (b - p) * inv_h
+        work[BIN + j] = _bin((p - b) / (s if alive else 1.0))  # -x times H_PER_S errs where bins meet
+        x = x if abs(x) < rule[REACH] else 0.0
+        # exp(-x^2 / 2): exp(y) for -690 < y <= 0 as 2^n times a Taylor polynomial
         y = -0.5 * x * x
         n = np.floor(y * LOG2E + 0.5)
         f = (y - n * LN2_HI) - n * LN2_LO
@@ -163,26 +162,21 @@ def _step_lanes(work, rule):
         low = 1.0 + f + f2 * (1.0 / 2.0 + f * (1.0 / 6.0))
         mid = 1.0 / 24.0 + f * (1.0 / 120.0) + f2 * (1.0 / 720.0 + f * (1.0 / 5040.0))
         top = 1.0 / 40320.0 + f * (1.0 / 362880.0) + f2 * (1.0 / 3628800.0 + f * (1.0 / 39916800.0))
-        e = low + f4 * (mid + f4 * top)
-        work[K + j] = x * e * INV_SQRT_2PI * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
-    for j in range(lanes):
-        inv_h = work[INV_H + j]
-        s2 = work[S2 + j]
-        s = math.sqrt(s2)
-        b = work[B + j]
-        p = work[P + j]
-        c2 = work[C2 + j]
-        k = work[K + j] * inv_h * inv_h  # (b - p) phi((b - p) / h) / h^3
+        e = (low + f4 * (mid + f4 * top)) * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
+        k = x * e * INV_SQRT_2PI * inv_h * inv_h  # (b - p) phi((b - p) / h) / h^3
         step = work[STEP + j]
         free = rule[ALPHA] * s
         pull = rule[PENALTY2] * (max(b - free, 0.0) + min(b + free, 0.0))
         push = s2 * s * k if scaled else k
         far = rule[CLAMP] * s
         moved = min(max(b - rule[RATE_B] * (pull - push) * step, -far), far)
-        g = rule[RATE_V] * (math.sqrt(work[RHO2 + j]) if scaled else 1.0) * k * step
+        g = rule[RATE_V] * (math.sqrt(rho2) if scaled else 1.0) * k * step
         left = 1.0 - 2.0 * g * p + g * g * c2  # |v - g c|^2
         shrink = 1.0 / math.sqrt(max(left, CANCELLED))
-        work[B + j] = moved if inv_h > 0.0 else b
+        work[B + j] = moved if alive else b
+        work[RHO2 + j] = rho2
+        work[S2 + j] = s2
+        work[INV_H + j] = inv_h
         work[G + j] = g
         work[SHRINK + j] = shrink if left > CANCELLED else 0.0
         work[P + j] = (p - g * c2) * shrink
@@ -238,9 +232,6 @@ def learn(
     counting : bool, whether histograms are kept. In place: directions (m, d), pivots (n, d),
     learned (n,) int64, offsets, mean_squares, variances (m,), histograms (m, 128) int64. work, rows: of
     `make_work`; rows are those of one tick.
-
-    Indices of single numbers are unsigned, which spares a look at their sign; those of whole rows are
-    not, since the compiler then leaves the loops over features scalar.
     """
     d = Z.shape[1]
     longest = 0
@@ -254,11 +245,10 @@ def learn(
                 rows[n] = order[k]
                 n += 1
         for j in range(n):
-            row = rows[j]
-            i = node[np.uint64(row)] - 1
-            u = np.uint64(i)
-            t = learned[u] + 1
-            learned[u] = t
+            row = rows[j] & NATURAL
+            i = (node[row] - 1) & NATURAL
+            t = learned[i] + 1
+            learned[i] = t
             inv_t = 1.0 / t
             p = 0.0
             c2 = 0.0
@@ -277,22 +267,20 @@ def learn(
             work[INV_T1 + j] = inv_t1
             work[H_PER_S + j] = rule[DELTA] * _power(t1, powers[0])
             work[STEP + j] = inv_t1 if powers[1, _EXPONENT] == 1.0 else _power(t1, powers[1])
-            work[B + j] = offsets[u]
-            work[RHO2 + j] = mean_squares[u]
-            work[S2 + j] = variances[u]
+            work[B + j] = offsets[i]
+            work[RHO2 + j] = mean_squares[i]
+            work[S2 + j] = variances[i]
         _step_lanes(work, rule)
         for j in range(n):
-            row = rows[j]
-            r = np.uint64(row)
-            i = node[r] - 1
-            u = np.uint64(i)
-            offsets[u] = work[B + j]
-            mean_squares[u] = work[RHO2 + j]
-            variances[u] = work[S2 + j]
+            row = rows[j] & NATURAL
+            i = (node[row] - 1) & NATURAL
+            offsets[i] = work[B + j]
+            mean_squares[i] = work[RHO2 + j]
+            variances[i] = work[S2 + j]
             # From before the row's own step: else each row pushes the cut away from itself and digs a
             # valley (one Gaussian in d = 50 looked like 6 to 27 clusters).
-            if counting and work[INV_H + j] > 0.0 and not clipped[r]:
-                histograms[u, np.uint64(work[BIN + j])] += 1
+            if counting and work[INV_H + j] > 0.0 and not clipped[row]:
+                histograms[i, np.int64(work[BIN + j]) & NATURAL] += 1
             g = work[G + j]
             if g != 0.0:
                 shrink = work[SHRINK + j]
@@ -301,7 +289,7 @@ def learn(
                         directions[i, f] = (directions[i, f] - g * (Z[row, f] - pivots[i, f])) * shrink
                 else:
                     work[P + j] = _step_measured(Z[row], pivots[i], g, directions[i])
-            node[r] = 2 * (i + 1) + (1 if work[P + j] >= work[B + j] else 0)
+            node[row] = 2 * (i + 1) + (1 if work[P + j] >= work[B + j] else 0)
 
 
 @_compiled(fastmath=FASTMATH)

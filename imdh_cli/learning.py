@@ -21,7 +21,7 @@ import numpy as np
 from imdh_cli import kernel
 from imdh_cli.order import RowStream
 from imdh_cli.params import FitParams
-from imdh_cli.tree import CLIP, Scaling, Statistics, Tree
+from imdh_cli.tree import CLIP, Scaling, Statistics, Tree, aligned
 
 BLOCK_ROWS = 8192  # a block of d = 20 fills the L2 cache; wider rows get shorter blocks
 BLOCK_BYTES = 4 << 20
@@ -198,7 +198,7 @@ class Block:
     """Standardised rows on their way down the tree; reused, so that no memory is asked for in the loop."""
 
     def __init__(self, rows: int, d: int) -> None:
-        self.Z = np.empty((rows, d))
+        self.Z = aligned(rows, d)
         self.node = np.empty(rows, dtype=np.int64)
         self.clipped = np.empty(rows, dtype=np.bool_)
         self.rows = 0

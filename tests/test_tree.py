@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli.tree import Scaling, Statistics, Tree, level_of, merge_moments, path_to
+from imdh_cli.tree import Scaling, Statistics, Tree, aligned, level_of, merge_moments, path_to
 from tests import naive
 
 
@@ -37,6 +37,17 @@ def scaling(rng: np.random.Generator, d: int) -> Scaling:
 def blobs():
     rng = np.random.default_rng(0)
     return np.vstack([rng.normal(c, 1, (60, 3)) for c in (-4, 0, 5)])[rng.permutation(180)]
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), (4096, 20), (2, 0)])
+def test_aligned_arrays_are_zeros_that_begin_with_a_cache_line(shape):
+    for _ in range(3):
+        array = aligned(*shape)
+        assert array.shape == shape
+        assert array.flags.carray
+        assert array.ctypes.data % 64 == 0 or not array.size
+        assert not array.any()
+        array += 1.0
 
 
 # --- start and freezing ---------------------------------------------------------------------------
