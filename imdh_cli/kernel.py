@@ -14,14 +14,15 @@ four levels, four of two. Every node still meets its rows one by one in their or
 the plain double loop (tests/naive.py), and the same whatever the blocks, the streams and however the levels
 are shared among threads.
 
-Measured on one thread, depth 8, in million rows a second, plain loop -> this: 1.27 -> 4.2 at d = 20,
-1.27 -> 4.8 at d = 5, 0.86 -> 2.0 at d = 100. A tick costs 60 ns and each row in it 20 to 25 (d = 20), so that
-levels 0 to 3 take 140 ns a row, levels 4 to 7 160 as one stream and 135 as two. What made the difference
-was the number of instructions, which run at three a cycle, and vectors that do not lie across two cache
-lines (tree.aligned). Tried and not better: rows padded to whole vectors, four accumulators by hand, the
-plain loop with `exp` and `pow` replaced alone, sixteen lanes, three streams of five levels, learning the
-mean in a second sweep, a step that is taken also where it is nothing, histograms counted at the end of a
-block, shorter blocks.
+Measured on one thread, depth 8, in million rows a second, plain loop -> this: 1.27 -> 4.3 at d = 20,
+1.27 -> 4.8 at d = 5, 0.86 -> 2.0 at d = 100. A tick costs 50 ns and each row in it 20 to 25 (d = 20), so that
+levels 0 to 3 take 135 ns a row, levels 4 to 7 160 as one stream and 130 as two. What made the difference
+was the number of instructions, which run at three a cycle, and where cache lines begin (tree.aligned,
+tree.by_node). Tried and not better: rows padded to whole vectors, four accumulators by hand, the plain loop
+with `exp` and `pow` replaced alone, sixteen lanes, three streams of five levels, rows sorted by node, rows
+that follow each other at a distance (6 % at d = 784, half the speed at d = 100), learning the mean in a
+second sweep, a step that is taken also where it is nothing, histograms counted at the end of a block, leaves
+learned and counted in one sweep (3 ns of 18), shorter blocks.
 
 Flags: sums may be reordered and contracted; tests for NaN stay (`fastmath=True` would drop them), and no
 NaN comes this far: `standardise` replaces them. Functions are separate so that each is compiled once, and
@@ -47,7 +48,7 @@ LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the
 REACHES = {True: 8.5, False: 37.0}
 
 # Where the quantities of the lanes begin in the work array of `learn`: entry P + j is lane j's.
-P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H, BIN, G, SHRINK = range(0, 13 * LANES, LANES)
+P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H2, BIN, G, SHRINK = range(0, 13 * LANES, LANES)
 NATURAL = (1 << 62) - 1  # `index & NATURAL` tells the compiler that an index is not counted from the end
 
 # Entries of the `rule` vector, filled by `make_rule`.
@@ -60,8 +61,8 @@ _EXPONENT = _MANTISSAS + _OCTAVES  # where a row of the tables has the exponent,
 _INVERSES = _EXPONENT + 1  # 2^-52 / mantissa
 
 LOG2E = 1.4426950408889634
-LN2_HI = 6.93147180369123816490e-01  # ln 2 in two parts, so that the remainder below is exact
-LN2_LO = 1.90821492927058770002e-10
+# 2^f for |f| <= 1/2 to a relative 7e-15: the coefficients of its Taylor polynomial
+E1, E2, E3, E4, E5, E6, E7, E8, E9, E10, E11 = (math.log(2.0) ** n / math.factorial(n) for n in range(1, 12))
 INV_SQRT_2PI = 0.3989422804014327
 
 
@@ -108,7 +109,7 @@ def make_powers(q: float, r: float) -> np.ndarray:
 
 def make_work() -> tuple[np.ndarray, np.ndarray]:
     """Work arrays for `learn`, a pair for each thread, shapes (13 * 8,) float64 and (8,) int64."""
-    return aligned(SHRINK + LANES), np.zeros(LANES, dtype=np.int64)
+    return aligned(SHRINK + LANES), aligned(LANES, dtype=np.int64)
 
 
 @_compiled(inline="always")
@@ -129,13 +130,13 @@ def _bin(u):
     return min(max(np.floor(u * 16.0) + BINS // 2, 0.0), BINS - 1.0)
 
 
-@_compiled(fastmath=FASTMATH)
+@_compiled(fastmath=FASTMATH, forceinline=True)
 def _step_lanes(work, rule):
     """The scalar part of one step, for all lanes at once, in place.
 
     work : (13 * 8,) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
     INV_T1 = 1 / (t+1), H_PER_S = delta (t+1)^-q, STEP = (t+1)^-r. Out: B, RHO2, S2 after the step,
-    INV_H = 1 / h (0: no bandwidth, no step), BIN of (p - b) / s before it, G the factor of the step along
+    INV_H2 = 1 / h^2 (0: no bandwidth, no step), BIN of (p - b) / s before it, G the factor of the step along
     z - m, SHRINK = 1 / |v - g c| (0: to be measured), P after it.
     The loop becomes vector instructions. Its length is read from the array, since a constant makes the
     compiler unroll it into scalar code, and the array is flat, so that it sees the distances between the
@@ -147,36 +148,39 @@ def _step_lanes(work, rule):
         rho2 = work[RHO2 + j] + (c2 * rule[INV_D] - work[RHO2 + j]) * work[INV_T + j]
         s2 = work[S2 + j] + (p * p - work[S2 + j]) * work[INV_T1 + j]
         s = math.sqrt(s2)
-        h = s * work[H_PER_S + j]
-        alive = h > LEAST_H
-        inv_h = (1.0 if alive else 0.0) / (h if alive else 1.0)
-        x = (b - p) * inv_h
-        work[BIN + j] = _bin((p - b) / (s if alive else 1.0))  # -x times H_PER_S errs where bins meet
-        x = x if abs(x) < rule[REACH] else 0.0
-        # exp(-x^2 / 2): exp(y) for -690 < y <= 0 as 2^n times a Taylor polynomial
-        y = -0.5 * x * x
-        n = np.floor(y * LOG2E + 0.5)
-        f = (y - n * LN2_HI) - n * LN2_LO
+        h_per_s = work[H_PER_S + j]
+        h2 = s2 * (h_per_s * h_per_s)
+        alive = h2 > LEAST_H * LEAST_H
+        inv_h2 = (1.0 if alive else 0.0) / (h2 if alive else 1.0)
+        x2 = (b - p) * (b - p) * inv_h2
+        near = x2 < rule[REACH] * rule[REACH]
+        # e = exp(-x^2 / 2), as a power of two: the whole part in the exponent, a polynomial of the rest
+        y = -0.5 * LOG2E * (x2 if near else 0.0)
+        n = np.rint(y)
+        f = y - n
         f2 = f * f
         f4 = f2 * f2
-        low = 1.0 + f + f2 * (1.0 / 2.0 + f * (1.0 / 6.0))
-        mid = 1.0 / 24.0 + f * (1.0 / 120.0) + f2 * (1.0 / 720.0 + f * (1.0 / 5040.0))
-        top = 1.0 / 40320.0 + f * (1.0 / 362880.0) + f2 * (1.0 / 3628800.0 + f * (1.0 / 39916800.0))
+        low = 1.0 + f * E1 + f2 * (E2 + f * E3)
+        mid = E4 + f * E5 + f2 * (E6 + f * E7)
+        top = E8 + f * E9 + f2 * (E10 + f * E11)
         e = (low + f4 * (mid + f4 * top)) * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
-        k = x * e * INV_SQRT_2PI * inv_h * inv_h  # (b - p) phi((b - p) / h) / h^3
+        # k = (b - p) phi((b - p) / h) / h^3 = w e; what needs no e is computed while e is not there yet
+        w = (b - p) * inv_h2 * (s * h_per_s * inv_h2) * INV_SQRT_2PI if near else 0.0
         step = work[STEP + j]
         free = rule[ALPHA] * s
         pull = rule[PENALTY2] * (max(b - free, 0.0) + min(b + free, 0.0))
-        push = s2 * s * k if scaled else k
+        push = (s2 * s * w if scaled else w) * e
         far = rule[CLAMP] * s
         moved = min(max(b - rule[RATE_B] * (pull - push) * step, -far), far)
-        g = rule[RATE_V] * (math.sqrt(rho2) if scaled else 1.0) * k * step
-        left = 1.0 - 2.0 * g * p + g * g * c2  # |v - g c|^2
+        g = (rule[RATE_V] * (math.sqrt(rho2) if scaled else 1.0) * step * w) * e
+        left = 1.0 - g * (2.0 * p - g * c2)  # |v - g c|^2
         shrink = 1.0 / math.sqrt(max(left, CANCELLED))
+        # A quotient of its own: (p - b) / h times h / s errs where bins meet.
+        work[BIN + j] = _bin((p - b) / (s if alive else 1.0))
         work[B + j] = moved if alive else b
         work[RHO2 + j] = rho2
         work[S2 + j] = s2
-        work[INV_H + j] = inv_h
+        work[INV_H2 + j] = inv_h2
         work[G + j] = g
         work[SHRINK + j] = shrink if left > CANCELLED else 0.0
         work[P + j] = (p - g * c2) * shrink
@@ -279,7 +283,7 @@ def learn(
             variances[i] = work[S2 + j]
             # From before the row's own step: else each row pushes the cut away from itself and digs a
             # valley (one Gaussian in d = 50 looked like 6 to 27 clusters).
-            if counting and work[INV_H + j] > 0.0 and not clipped[row]:
+            if counting and work[INV_H2 + j] > 0.0 and not clipped[row]:
                 histograms[i, np.int64(work[BIN + j]) & NATURAL] += 1
             g = work[G + j]
             if g != 0.0:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli.tree import Scaling, Statistics, Tree, aligned, level_of, merge_moments, path_to
+from imdh_cli.tree import Scaling, Statistics, Tree, aligned, by_node, level_of, merge_moments, path_to
 from tests import naive
 
 
@@ -48,6 +48,15 @@ def test_aligned_arrays_are_zeros_that_begin_with_a_cache_line(shape):
         assert array.ctypes.data % 64 == 0 or not array.size
         assert not array.any()
         array += 1.0
+
+
+@pytest.mark.parametrize("shape", [(511,), (511, 5), (255, 20)])
+def test_levels_below_the_third_begin_with_a_cache_line(shape):
+    array = by_node(*shape)
+    assert array.shape == shape
+    assert array.flags.carray
+    for node in (8, 16, 32, 128):
+        assert array[node - 1 :].ctypes.data % 64 == 0
 
 
 # --- start and freezing ---------------------------------------------------------------------------
