@@ -393,6 +393,22 @@ def standardise(X, center, scale, fill, limit, Z, clipped):
 
 
 @_compiled()
+def turn(columns, X, squares):
+    """X = columns.T, and the sum of the squares of each row.
+
+    columns : (d, rows) float64, NaN and infinity as they come. Out: X (rows, d), squares (rows,).
+    """
+    d, rows = columns.shape
+    for row in range(rows):
+        square = 0.0
+        for f in range(d):
+            x = columns[f, row]
+            X[row, f] = x
+            square += x * x
+        squares[row] = square
+
+
+@_compiled()
 def swap_rows(buffer, slots, rows):
     """Exchange rows[k] with buffer[slots[k]], in place. buffer (size, d), slots (k,) int64, rows (k, d)."""
     d = buffer.shape[1]

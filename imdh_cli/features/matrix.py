@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from imdh_cli import kernel
 from imdh_cli.errors import DataError
 from imdh_cli.features.kinds import example, kind_of_type, plain
 from imdh_cli.features.spec import Column, FeatureSpec
 from imdh_cli.sources.base import Chunk
 
+PORTION = 1 << 18  # cells
 LARGEST = 1e100  # a number beyond is no measurement, and its powers overflow: it counts as infinite
 
 
@@ -88,17 +90,15 @@ def extract(
     batch = chunk.features
     n = batch.num_rows
     at = chunk.origin or (source_name, first_row)
-    X, unseen = _matrix(batch, spec, at[0])
+    X, squares, unseen = _matrix(batch, spec, at[0])
     for name, count in unseen.items():
         tally.unseen[name] = tally.unseen.get(name, 0) + count
     tally.rows += n
     used = np.ones(n, dtype=np.bool_) if chunk.bad is None else ~chunk.bad
     tally.bad += n - int(used.sum())
-    # A sum of squares is below a bound only if its terms are, so one pass finds the few rows to look
-    # at: 0.4 ms for 65,536 rows of 20, where isfinite(X).all(axis=1) takes 1.7. The test is False
-    # for NaN.
-    small = np.einsum("ij,ij->i", X, X) <= LARGEST**2
-    suspects = np.flatnonzero(used & ~small)
+    # A sum of squares is below a bound only if its terms are, so it tells the few rows to look at. The
+    # test is False for NaN.
+    suspects = np.flatnonzero(used & ~(squares <= LARGEST**2))
     if len(suspects):
         _treat(X, used, suspects, spec, tally, at)
     if len(suspects) or chunk.bad is not None:
@@ -165,14 +165,16 @@ def _missing_cell(cells: np.ndarray, i: int, spec: FeatureSpec, at: tuple[str, i
     )
 
 
-def _matrix(batch: pa.RecordBatch, spec: FeatureSpec, name: str) -> tuple[np.ndarray, dict[str, int]]:
-    """X with NaN for null, and the counts of unseen texts."""
+def _matrix(
+    batch: pa.RecordBatch, spec: FeatureSpec, name: str
+) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+    """X with NaN for null, the sum of squares of each row, and the counts of unseen texts."""
     if not spec.texts:
-        return _numbers(batch, spec.source_columns, name), {}
+        return *_numbers(batch, spec.source_columns, name), {}
     X = np.empty((batch.num_rows, len(spec.names)))
     unseen: dict[str, int] = {}
     plain = [i for i, c in enumerate(spec.columns) if c.levels is None]
-    numeric = _numbers(batch.select(plain), spec.numbers, name) if plain else X[:, :0]
+    numeric = _numbers(batch.select(plain), spec.numbers, name)[0] if plain else X[:, :0]
     j = k = 0
     for i, column in enumerate(spec.columns):
         if column.levels is None:
@@ -183,21 +185,28 @@ def _matrix(batch: pa.RecordBatch, spec: FeatureSpec, name: str) -> tuple[np.nda
             block = X[:, j : j + width]
             _count(unseen, column.name, _one_hot(batch.column(i), column, block, name))
             j += width
-    return X, unseen
+    return X, np.einsum("ij,ij->i", X, X), unseen
 
 
-def _numbers(batch: pa.RecordBatch, names: Sequence[str], where: str) -> np.ndarray:
-    """to_tensor takes 17 ms for 65,536 rows of 100 doubles, column by column it takes 22."""
-    if batch.num_rows == 0:
-        return np.empty((0, len(names)))
-    if not all(t in _PLAIN for t in batch.schema.types):
+def _numbers(batch: pa.RecordBatch, names: Sequence[str], where: str) -> tuple[np.ndarray, np.ndarray]:
+    """X and the sum of squares of each row.
+
+    Columns are gathered by Arrow and turned in portions that stay in the cache: 0.9 ns a value for 20
+    columns and the sums, where Arrow's tensor of rows and sums of NumPy's take 2.0.
+    """
+    n, d = batch.num_rows, len(names)
+    X, squares = np.empty((n, d)), np.empty(n)
+    if n and not all(t in _PLAIN for t in batch.schema.types):
         arrays = [
-            c if c.type in _PLAIN else _as_double(c, n, where)
-            for n, c in zip(names, batch.columns, strict=True)
+            c if c.type in _PLAIN else _as_double(c, name, where)
+            for name, c in zip(names, batch.columns, strict=True)
         ]
         batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
-    X = batch.to_tensor(null_to_nan=True, row_major=True).to_numpy()
-    return X if X.dtype == np.float64 else X.astype(np.float64)
+    rows = max(1, PORTION // d)
+    for k in range(0, n, rows):
+        columns = batch.slice(k, rows).to_tensor(null_to_nan=True, row_major=False).to_numpy().T
+        kernel.turn(np.ascontiguousarray(columns, np.float64), X[k : k + rows], squares[k : k + rows])
+    return X, squares
 
 
 _PLAIN = frozenset(

@@ -89,9 +89,10 @@ class Run:
             return
         buffer = np.empty((self.buffer_rows, self.d))
         stream = RowStream(rows)
+        del rows  # a reader that is done with is to be let go of
         total = self.reader.source.rows
         mixed = self._pieces() is not None
-        if not (mixed and total is not None and total > 4 * self.buffer_rows):
+        if not (mixed and total is not None and total > self.buffer_rows):
             filled = stream.fill(buffer)
             rest = stream.take(1) if filled == len(buffer) else None
             if rest is None and self.update is None:

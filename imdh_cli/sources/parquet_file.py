@@ -24,7 +24,9 @@ from imdh_cli.sources.base import BROKEN, Chunk, Piece, check_columns, check_uni
 from imdh_cli.sources.stored import Stored
 
 PAGE = 1 << 20  # bytes; the usual size of a page
-BATCH = 2 << 20  # bytes decoded at a time, by 8 bytes a cell: wide tables come in shorter batches
+BATCH = 2 << 20  # bytes decoded at a time, by 8 bytes a cell
+WIDE_BATCH = 8 << 20  # where these are few rows: going on with a column costs as much as reading 600 cells
+WIDE_ROWS = 2048
 FETCH = 256 << 20  # bytes of a remote row group that are held at once, at most
 BUFFER = 4 << 20  # bytes fetched for each column of a larger one
 NEAR = 64 << 10  # bytes read for each column of a file on this machine; pages are read as they are
@@ -122,8 +124,7 @@ class ParquetPart:
         size = self.size or 0
         at: list[int] | None = None
         try:
-            fitting = max(256, BATCH // (8 * max(len(wanted), 1)))
-            rows = batch_rows or min(self._params.batch_rows, fitting)
+            rows = batch_rows or min(self._params.batch_rows, _fitting_rows(len(wanted)))
             for batch in self._batches(file, groups, wanted, rows):
                 if at is None:
                     # By position from here on: asking for "a" brings a column "a.b" along.
@@ -179,6 +180,16 @@ class ParquetPart:
             pre_buffer=not large,
             buffer_size=BUFFER if large else 0,
         )
+
+
+def _fitting_rows(columns: int) -> int:
+    """Rows to decode at a time.
+
+    784 columns of 100,000 rows took 4.6 s in batches of 2 MB and 2.2 s in batches of 2,048 rows, with 60 MB
+    of 1,450 more.
+    """
+    wide = 8 * max(columns, 1)
+    return max(256, BATCH // wide, min(WIDE_ROWS, WIDE_BATCH // wide))
 
 
 def _held(column: pq.ColumnChunkMetaData, big_pages: bool) -> int:
