@@ -312,6 +312,19 @@ def test_small_inputs_are_met_twice_and_large_ones_once(tmp_path, monkeypatch, r
     assert counted == rows if recounted else rows / 2 <= counted <= rows
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_what_the_buffer_cannot_hold_is_not_read_to_find_that_out(tmp_path, suffix):
+    X, _ = blobs(500)
+    rows: list[int] = []
+    fitted(
+        write(tmp_path / f"t.{suffix}", X),
+        depth(2, buffer_rows=400, passes=1, recount="no"),
+        on_progress=lambda p: rows.append(p.rows),
+    )
+    assert rows == sorted(rows)
+    assert rows[-1] == 500
+
+
 def test_the_buffer_takes_all_rows_that_fit_however_many_files(tmp_path):
     X, _ = blobs(300)
     for k in range(3):

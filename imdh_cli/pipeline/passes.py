@@ -90,9 +90,9 @@ class Run:
         buffer = np.empty((self.buffer_rows, self.d))
         stream = RowStream(rows)
         del rows  # a reader that is done with is to be let go of
-        total = self.reader.source.rows
-        mixed = self._pieces() is not None
-        if not (mixed and total is not None and total > self.buffer_rows):
+        pieces = self._pieces()
+        mixed = pieces is not None
+        if pieces is None or _rows(pieces) <= self.buffer_rows:
             filled = stream.fill(buffer)
             rest = stream.take(1) if filled == len(buffer) else None
             if rest is None and self.update is None:
@@ -459,6 +459,12 @@ def _chain(first: np.ndarray | None, rest: RowStream) -> Iterator[np.ndarray]:
     if first is not None:
         yield first
         yield from rest.blocks(65536)
+
+
+def _rows(pieces: list[Piece]) -> int:
+    """The rows of all pieces, roughly where they are not known; 0 where nothing is."""
+    rows = [piece.about if piece.rows is None else piece.rows for piece in pieces]
+    return 0 if None in rows else sum(n or 0 for n in rows)
 
 
 def _scaling(state: Mapping[str, np.ndarray], params: FitParams) -> Scaling:

@@ -47,12 +47,14 @@ class Piece(NamedTuple):
     """A part of the input that can be read alone: a row group, a byte range, a file.
 
     held : about how many bytes a reading of it holds between two chunks, beside the chunk.
+    about : rows, roughly, where `rows` are not known (None: nothing is known).
     """
 
     rows: int | None
     size: int  # bytes, or any weight that is consistent within one source
     chunks: Callable[[], Iterator[Chunk]]
     held: int = 0
+    about: int | None = None
 
 
 class Part(NamedTuple):

@@ -151,7 +151,8 @@ def filled(read: Read, n: int, rest: bytes = b"") -> tuple[bytes, bool]:
         data = read(n - have)
         taken.append(data)
         have += len(data)
-    return b"".join(taken), not data
+    # Joining one part alone copies nothing.
+    return b"".join(filter(None, taken)), not data
 
 
 def by_portions(stream: Iterator[bytes]) -> Read:

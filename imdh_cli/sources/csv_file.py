@@ -30,7 +30,7 @@ from imdh_cli.sources.blocks import BlockParser, Fault, Layout, Rows, ordered_ma
 from imdh_cli.sources.compression import Read, cannot_read, filled, prefixed
 from imdh_cli.sources.faults import fault_error, open_quote, spent, too_long, unparsed
 from imdh_cli.sources.numbers import USUAL_NULLS
-from imdh_cli.sources.records import Block, RecordTooLong, Scanner, UnclosedQuote, blocks
+from imdh_cli.sources.records import Block, RecordTooLong, Scanner, UnclosedQuote, blocks, line_count
 from imdh_cli.sources.survey import HEAD, ROWS, SAMPLE, Survey, begin, readable, whole_records
 from imdh_cli.sources.text import Encoding, encoding_of
 from imdh_cli.sources.text_file import OpenText, TextFile
@@ -90,6 +90,7 @@ class CsvPart:
         )
         self._stream: OpenText | None = None  # a stream's text behind `_head`, until it is read
         self._head = b""  # what was read of it, from the first row
+        self._cuts: tuple[float, list[tuple[int, int]]] | None = None  # for `pieces`
         self.notes: list[str] = []
         self._layout: Layout
         self._free = True  # no model has told which columns are numbers
@@ -113,23 +114,35 @@ class CsvPart:
     def pieces(self, features: Sequence[str]) -> list[Piece] | None:
         """Byte ranges, each of whole records; None when the file cannot be sought in.
 
-        One pass over the bytes, without parsing them. 64 pieces at least, so that a small file in an
-        unlucky order can be met in a better one; of 1 MB each in larger files.
+        One pass over the bytes, without parsing them, the first time. 64 pieces at least, so that a small
+        file in an unlucky order can be met in a better one; of 1 MB each in larger files.
         """
         if self.rows == 0:
             return []
         if not self._text.seekable or self.size is None or self._params.max_rows is not None:
             return None
         parser = self._parser(features, ())
-        size = max(1, min(self.size // LEAST, PIECE), self.size // MOST)
-        found = []
         try:
-            for block in blocks(self._range(0, self.size), self._scanner, size):
-                read = partial(self._piece, parser, block.offset, block.data.size)
-                found.append(Piece(None, block.data.size, read))
+            if self._cuts is None:
+                self._cuts = self._cut(self.size)
         except (UnclosedQuote, RecordTooLong):
             return None  # read in order it is found again, and the line is known
-        return found
+        per_byte, cuts = self._cuts
+        return [
+            Piece(None, size, partial(self._piece, parser, start, size), about=round(per_byte * size))
+            for start, size in cuts
+        ]
+
+    def _cut(self, size: int) -> tuple[float, list[tuple[int, int]]]:
+        """Lines per byte at the start, and start and size of each range."""
+        per_byte = 0.0
+        cuts: list[tuple[int, int]] = []
+        piece = max(1, min(size // LEAST, PIECE), size // MOST)
+        for block in blocks(self._range(0, size), self._scanner, piece):
+            if not cuts:
+                per_byte = line_count(block.data.to_pybytes()) / block.data.size
+            cuts.append((block.offset, block.data.size))
+        return per_byte, cuts
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         """The first rows of some columns, fewer where they are very wide. Faults become nulls.
