@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -52,6 +53,7 @@ def main() -> NoReturn:
     """Run the command line and exit with a status of `errors.ExitStatus`."""
     _open_closed_streams()
     signals.listen()
+    _start_light()
     try:
         status = _outcome()
     except KeyboardInterrupt:  # while something else was being told
@@ -117,6 +119,16 @@ def _run() -> None:
         return
     with cli.make_context("imdh", sys.argv[1:]) as context:
         cli.invoke(context)
+
+
+def _start_light() -> None:
+    """Two settings for what is imported from here on: 0.04 of the 0.58 processor seconds of a short run.
+
+    Modules are made of objects that stay, so that looking among them for garbage finds none; and nothing
+    here multiplies matrices large enough for NumPy's BLAS to need a thread for each processor.
+    """
+    gc.set_threshold(50_000, 20, 20)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _open_closed_streams() -> None:
