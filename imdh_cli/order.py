@@ -24,13 +24,12 @@ class RowStream:
         self._rest: np.ndarray | None = None
 
     def _next(self) -> np.ndarray | None:
-        if self._rest is not None and len(self._rest):
-            X, self._rest = self._rest, None
-            return X
-        for X in self._matrices:
-            if len(X):
-                return X
-        return None
+        X, self._rest = self._rest, None
+        while X is None or not len(X):
+            X = next(self._matrices, None)
+            if X is None:
+                return None
+        return X
 
     def fill(self, out: np.ndarray) -> int:
         """Copy the next rows into `out`; how many there were."""
@@ -92,7 +91,6 @@ def interleave(
     waiting = [pieces[i] for i in rng.permutation(len(pieces))][::-1]
     streams: list[RowStream] = []
     weights: list[int] = []
-    bounds = np.empty(0)
     draws = np.empty(0)
     at = 0
     while waiting or streams:
@@ -100,15 +98,18 @@ def interleave(
             weight, matrices = waiting.pop()
             streams.append(RowStream(matrices()))
             weights.append(max(1, weight))
-            bounds = np.cumsum(weights) / sum(weights)
-        if at == len(draws):
-            draws, at = rng.random(1024), 0
-        k = min(int(np.searchsorted(bounds, draws[at], side="right")), len(streams) - 1)
-        at += 1
-        X = streams[k].take(run_rows)
-        if X is not None:
-            yield X
-            continue
-        del streams[k], weights[k]
-        if weights:
-            bounds = np.cumsum(weights) / sum(weights)
+        bounds = np.cumsum(weights) / sum(weights)
+        ended = None
+        while ended is None:
+            if at == len(draws):
+                draws, at = rng.random(1024), 0
+            # All draws at once, since there is one for every few rows.
+            chosen = np.searchsorted(bounds, draws[at:], side="right")
+            for k in np.minimum(chosen, len(streams) - 1).tolist():
+                at += 1
+                X = streams[k].take(run_rows)
+                if X is None:
+                    ended = k
+                    break
+                yield X
+        del streams[ended], weights[ended]
