@@ -48,7 +48,7 @@ LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the
 REACHES = {True: 8.5, False: 37.0}
 
 # Where the quantities of the lanes begin in the work array of `learn`: entry P + j is lane j's.
-P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H2, BIN, G, SHRINK = range(0, 13 * LANES, LANES)
+P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H2, BIN, G, A, SHRINK = range(0, 14 * LANES, LANES)
 NATURAL = (1 << 62) - 1  # `index & NATURAL` tells the compiler that an index is not counted from the end
 
 # Entries of the `rule` vector, filled by `make_rule`.
@@ -108,7 +108,7 @@ def make_powers(q: float, r: float) -> np.ndarray:
 
 
 def make_work() -> tuple[np.ndarray, np.ndarray]:
-    """Work arrays for `learn`, a pair for each thread, shapes (13 * 8,) float64 and (8,) int64."""
+    """Work arrays for `learn`, a pair for each thread, shapes (14 * 8,) float64 and (8,) int64."""
     return aligned(SHRINK + LANES), aligned(LANES, dtype=np.int64)
 
 
@@ -134,10 +134,10 @@ def _bin(u):
 def _step_lanes(work, rule):
     """The scalar part of one step, for all lanes at once, in place.
 
-    work : (13 * 8,) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
-    INV_T1 = 1 / (t+1), H_PER_S = delta (t+1)^-q, STEP = (t+1)^-r. Out: B, RHO2, S2 after the step,
-    INV_H2 = 1 / h^2 (0: no bandwidth, no step), BIN of (p - b) / s before it, G the factor of the step along
-    z - m, SHRINK = 1 / |v - g c| (0: to be measured), P after it.
+    work : (14 * 8,) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
+    INV_T1 = 1 / (t+1), H_PER_S = delta (t+1)^-q, STEP = (t+1)^-r, A the offset that the penalty is about.
+    Out: B, RHO2, S2 after the step, INV_H2 = 1 / h^2 (0: no bandwidth, no step), BIN of (p - b) / s before
+    it, G the factor of the step along z - m, SHRINK = 1 / |v - g c| (0: to be measured), P after it.
     The loop becomes vector instructions. Its length is read from the array, since a constant makes the
     compiler unroll it into scalar code, and the array is flat, so that it sees the distances between the
     quantities and need not look for overlaps.
@@ -166,12 +166,12 @@ def _step_lanes(work, rule):
         e = (low + f4 * (mid + f4 * top)) * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
         # k = (b - p) phi((b - p) / h) / h^3 = w e; what needs no e is computed while e is not there yet
         w = (b - p) * inv_h2 * (s * h_per_s * inv_h2) * INV_SQRT_2PI if near else 0.0
-        step = work[STEP + j]
+        step, a = work[STEP + j], work[A + j]
         free = rule[ALPHA] * s
-        pull = rule[PENALTY2] * (max(b - free, 0.0) + min(b + free, 0.0))
+        pull = rule[PENALTY2] * (max(b - a - free, 0.0) + min(b - a + free, 0.0))
         push = (s2 * s * w if scaled else w) * e
         far = rule[CLAMP] * s
-        moved = min(max(b - rule[RATE_B] * (pull - push) * step, -far), far)
+        moved = min(max(b - rule[RATE_B] * (pull - push) * step, a - far), a + far)
         g = (rule[RATE_V] * (math.sqrt(rho2) if scaled else 1.0) * step * w) * e
         left = 1.0 - g * (2.0 * p - g * c2)  # |v - g c|^2
         shrink = 1.0 / math.sqrt(max(left, CANCELLED))
@@ -220,6 +220,7 @@ def learn(
     offsets,
     mean_squares,
     variances,
+    anchors,
     histograms,
     rule,
     powers,
@@ -234,7 +235,8 @@ def learn(
     times levels is at most 8. node : (rows,) int64, the node each row stands at, all of one level; on
     return the one it went to, `levels` below. clipped : (rows,) bool, rows that go into no histogram.
     counting : bool, whether histograms are kept. In place: directions (m, d), pivots (n, d),
-    learned (n,) int64, offsets, mean_squares, variances (m,), histograms (m, 128) int64. work, rows: of
+    learned (n,) int64, offsets, mean_squares, variances (m,), histograms (m, 128) int64. anchors : (m,), the
+    offsets about which the penalty and the clamp are. work, rows: of
     `make_work`; rows are those of one tick.
     """
     d = Z.shape[1]
@@ -274,6 +276,7 @@ def learn(
             work[B + j] = offsets[i]
             work[RHO2 + j] = mean_squares[i]
             work[S2 + j] = variances[i]
+            work[A + j] = anchors[i]
         _step_lanes(work, rule)
         for j in range(n):
             row = rows[j] & NATURAL

@@ -21,6 +21,7 @@ import numpy as np
 from imdh_cli import kernel
 from imdh_cli.order import RowStream
 from imdh_cli.params import FitParams
+from imdh_cli.reseating import reseat
 from imdh_cli.tree import CLIP, Scaling, Statistics, Tree, aligned
 
 BLOCK_ROWS = 8192  # a block of d = 20 fills the L2 cache; wider rows get shorter blocks
@@ -28,6 +29,7 @@ BLOCK_BYTES = 4 << 20
 IN_FLIGHT_BYTES = 16 << 20  # of blocks between threads, unless those are more than
 IN_FLIGHT = 16
 WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and at every doubling
+SETTLED_ROWS = 131_072  # until then, cuts may be moved where a window ends
 SHIFT_ROWS = 32  # whose mean the sums of a column are taken about
 BUFFER_ROWS = 200_000  # of the shuffle buffer, and
 BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
@@ -292,19 +294,25 @@ class Learner:
         self._threads = threads
         self._counting = False
         self._next_window = WINDOW_ROWS
+        self._settled_at = 0
         self._current = self._previous = self._empty()
         self._stages: Stages | None = None
 
     def _empty(self) -> Statistics:
         return Statistics.empty(self.tree.depth, self.tree.pivots.shape[1])
 
-    def begin_pass(self, *, counting: bool, reading: bool = False) -> None:
-        """Start learning from the first row again.
+    def begin_pass(self, number: int, *, counting: bool, reading: bool = False) -> None:
+        """Start learning from the first row again, in pass `number` (from 0).
 
         counting: this pass keeps statistics, in windows. reading: rows are decoded meanwhile, which
-        takes a thread's time.
+        takes a thread's time. Cuts are moved to better places before every further pass, by the statistics
+        of the one before, and where the early windows of the first pass end.
         """
         self.finish()
+        reseating = counting and self._params.learn.reseat == "yes"
+        if reseating and number > 0:
+            reseat(self.tree, self.statistics())
+        self._settled_at = SETTLED_ROWS if reseating and number == 0 else 0
         self.rows_met = 0
         self._counting = counting
         self._current, self._previous = self._empty(), self._empty()
@@ -388,6 +396,7 @@ class Learner:
                 tree.offsets,
                 tree.mean_squares,
                 tree.variances,
+                tree.anchors,
                 self._current.histograms,
                 rule,
                 powers,
@@ -429,6 +438,8 @@ class Learner:
             self._stages.drain()
             self._previous, self._current = self._current, self._empty()
             self._next_window *= 2
+            if self.rows_met <= self._settled_at and reseat(self.tree, self._previous):
+                self._previous = self._empty()
 
     def re_express(self, scaling: Scaling) -> None:
         """Move tree and statistics to other coordinates, between two blocks."""
@@ -451,6 +462,7 @@ class Learner:
             "learned_offsets": tree.offsets,
             "mean_squares": tree.mean_squares,
             "variances": tree.variances,
+            "anchors": tree.anchors,
             "learning_center": self.scaling.center,
             "learning_scale": self.scaling.scale,
             "fill": self.scaling.fill,
@@ -471,6 +483,7 @@ class Learner:
             (tree.offsets, "learned_offsets"),
             (tree.mean_squares, "mean_squares"),
             (tree.variances, "variances"),
+            (tree.anchors, "anchors"),
         ):
             mine[:] = state[name]
         self.rows_met, self._next_window = map(int, state["window_rows"])

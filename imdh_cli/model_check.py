@@ -46,6 +46,7 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "mean_squares": ("<f8", ("m",)),
     "learned_offsets": ("<f8", ("m",)),
     "variances": ("<f8", ("m",)),
+    "anchors": ("<f8", ("m",)),
     "fill": ("<f8", ("d",)),
     "column_counts": ("<i8", ("d",)),
     "column_shifts": ("<f8", ("d",)),

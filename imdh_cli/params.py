@@ -53,6 +53,7 @@ class LearnParams:
     clamp: float = 5.0  # the offset is kept within clamp * alpha * s of the mean; 0: no clamp
     step: Literal["scaled", "paper"] = "scaled"
     start: Literal["random", "axis"] = "random"  # the first direction of each split
+    reseat: Literal["yes", "no"] = "yes"  # cuts that found no valley may be moved to one
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _known(cls: type, values: dict[str, Any]) -> dict[str, Any]:
 # normal density: a rate of sqrt(2 pi) and a penalty of 10 / sqrt(2 pi) say the same.
 PAPER_PRESET = FitParams(
     learn=LearnParams(
-        depth=7, alpha=0.1, penalty=3.98942, rate=2.50663, clamp=1.0, step="paper", start="axis"
+        depth=7, alpha=0.1, penalty=3.98942, rate=2.50663, clamp=1.0, step="paper", start="axis", reseat="no"
     ),
     prune=PruneParams(weight="ss", elbow="paper"),
     passes=1,

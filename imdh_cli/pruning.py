@@ -278,40 +278,61 @@ def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return depths
 
 
-def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
-    """Density of the projections at the 128 bin centres and at the cut, per sd, area 1 in all.
+def depths_everywhere(histogram: np.ndarray, rows: int) -> np.ndarray:
+    """delta of one histogram (128,), not empty, for a cut at each of its 129 edges; 0 at the ends."""
+    f = _density(histogram, rows, _CENTRES)
+    left, right = np.maximum.accumulate(f)[:-1], np.maximum.accumulate(f[::-1])[-2::-1]
+    at_edges = _density(histogram, rows, (_CENTRES[1:] + _CENTRES[:-1]) / 2)
+    depths = np.zeros(BINS + 1)
+    depths[1:-1] = np.maximum(0.0, 1.0 - at_edges / np.minimum(left, right))
+    return depths
 
-    A Gaussian kernel of bandwidth 1.06 rows^-0.2 projected sd (Silverman's rule).
-    """
+
+def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
+    """Density of the projections at the 128 bin centres and at the cut, per sd, area 1 in all."""
+    f = _density(histogram, rows, np.append(_CENTRES, 0.0))
+    return f[:-1], float(f[-1])
+
+
+def _density(histogram: np.ndarray, rows: int, at: np.ndarray) -> np.ndarray:
+    """Density at places (g,) by a Gaussian kernel of bandwidth 1.06 rows^-0.2 projected sd (Silverman)."""
     h = 1.06 * float(rows) ** -0.2
     total = max(1, int(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
     used = np.flatnonzero(histogram)
-    weights = histogram[used] / total
-    at = np.append(_CENTRES, 0.0)
-    f = np.exp(-0.5 * ((at[:, None] - _CENTRES[None, used]) / h) ** 2) @ weights
-    return f[:-1], float(f[-1])
+    density: np.ndarray = np.exp(-0.5 * ((at[:, None] - _CENTRES[None, used]) / h) ** 2) @ (
+        histogram[used] / total
+    )
+    return density
 
 
 def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """E / sqrt(n) of each split, (m,), from its histogram (m, 128) and its number of rows (m,)."""
     excess = np.zeros(len(histograms))
     some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.max(axis=1, initial=0) > 0))
-    h = histograms[some].astype(np.float64)
-    top = h.max(axis=1, initial=0.0)
-    for level in range(1, 33):
-        above = h - (top * 0.8**level)[:, None]
-        left, touching_left = _best_intervals(above[:, HALF - 1 :: -1])
-        right, touching_right = _best_intervals(above[:, HALF:])
-        bridge = left + right - touching_left - touching_right
-        excess[some] = np.maximum(excess[some], np.minimum(np.minimum(left, right), bridge))
+    excess[some] = excess_everywhere(histograms[some])[:, HALF]
     return excess / np.sqrt(np.maximum(counts, 1))
 
 
-def _best_intervals(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Best sum over any interval of each row of x, and over those that start at its first column (>= 0)."""
-    sums = np.concatenate([np.zeros((len(x), 1)), np.cumsum(x, axis=1)], axis=1)
-    lowest = np.minimum.accumulate(sums, axis=1)
-    return (sums - lowest).max(axis=1), sums.max(axis=1)
+def excess_everywhere(histograms: np.ndarray) -> np.ndarray:
+    """E, in rows, for a cut at each of the 129 edges of the bins of histograms (g, 128): (g, 129).
+
+    The best sum of h - lam over an interval that ends at an edge is S there less the least S before, where
+    S are the running sums of h - lam.
+    """
+    edges = np.arange(BINS + 1.0)[:, None]
+    rows = np.zeros((BINS + 1, len(histograms)))  # one split a column: operations on rows are faster
+    np.cumsum(histograms.T, axis=0, out=rows[1:])
+    top = histograms.max(axis=1, initial=0)
+    excess = np.zeros_like(rows)
+    for level in range(1, 33):
+        sums = rows - edges * (top * 0.8**level)
+        touching_left = sums - np.minimum.accumulate(sums)
+        touching_right = np.maximum.accumulate(sums[::-1])[::-1] - sums
+        left = np.maximum.accumulate(touching_left)
+        right = np.maximum.accumulate(touching_right[::-1])[::-1]
+        bridge = left + right - touching_left - touching_right
+        np.maximum(excess, np.minimum(np.minimum(left, right), bridge), out=excess)
+    return excess.T
 
 
 def _children(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -58,6 +58,8 @@ class Tree:
 
     directions : (m, d) float64, unit. pivots : (n, d) float64, means of all rows that reached the node.
     learned : (n,) int64, how many those were. offsets (b), mean_squares (rho2), variances (s2) : (m,).
+    anchors : (m,), the offset that the penalty holds the cut near: 0 is the mean, another place that of a
+    cut that was moved there (see reseating).
     """
 
     directions: np.ndarray
@@ -66,6 +68,7 @@ class Tree:
     offsets: np.ndarray
     mean_squares: np.ndarray
     variances: np.ndarray
+    anchors: np.ndarray
 
     @classmethod
     def start(
@@ -90,6 +93,7 @@ class Tree:
             offsets=by_node(splits),
             mean_squares=by_node(splits),
             variances=by_node(splits),
+            anchors=by_node(splits),
         )
 
     @property
@@ -108,11 +112,20 @@ class Tree:
         offsets = self.offsets - np.where(flat, MARGIN * size, 0.0)
         return offsets + at_pivot, offsets
 
+    def start_below(self, node: int) -> None:
+        """Forget what was learned below a split, in place, but for the directions."""
+        splits = splits_below(node, self.depth) - 1
+        for array in (self.offsets, self.mean_squares, self.variances, self.anchors):
+            array[splits] = 0.0
+        nodes = splits_below(node, self.depth + 1) - 1
+        self.learned[nodes] = 0
+        self.pivots[nodes] = 0.0
+
     def re_express(self, old: Scaling, new: Scaling) -> None:
         """Move to the coordinates of `new`, in place: each hyperplane stays the same set of points in x.
 
         z = (s1 / s0) z' + (c1 - c0) / s0, so v.(z - m) = b becomes v'.(z' - m') = b' with
-        v' = (s1 / s0) v / |(s1 / s0) v| and offset and projected sd divided by the same norm.
+        v' = (s1 / s0) v / |(s1 / s0) v| and offset, anchor and projected sd divided by the same norm.
         """
         ratio = new.scale / old.scale
         self.pivots[:] = (self.pivots - (new.center - old.center) / old.scale) / ratio
@@ -121,6 +134,7 @@ class Tree:
         norms = np.linalg.norm(self.directions, axis=1)
         self.directions /= norms[:, None]
         self.offsets /= norms
+        self.anchors /= norms
         self.variances /= norms**2
         self.mean_squares *= np.mean(ratio**-2.0)
 
@@ -201,6 +215,12 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 def level_of(node: int) -> int:
     """Depth of a node below the root, which is at 0."""
     return node.bit_length() - 1
+
+
+def splits_below(node: int, depth: int) -> np.ndarray:
+    """Numbers of the splits below a node of a tree of that depth, by level, from left to right."""
+    levels = [np.arange(node << k, (node + 1) << k) for k in range(1, depth - level_of(node))]
+    return np.concatenate([np.empty(0, dtype=np.int64), *levels])
 
 
 def path_to(node: int) -> list[int]:

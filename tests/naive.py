@@ -133,6 +133,7 @@ class Split:
     t: int = 0
     rho2: float = 0.0
     s2: float = 0.0
+    anchor: float = 0.0  # the offset the penalty is about
     current: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
     previous: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
 
@@ -156,9 +157,9 @@ def pull(b: float, p: float, h: float) -> float:
     return (b - p) * phi((b - p) / h) / h**3
 
 
-def penalty_slope(b: float, s: float, rule: Rule) -> float:
-    """Slope in b of C (|b| - alpha s)_+^2."""
-    return 2 * rule.C * float(np.sign(b)) * max(abs(b) - rule.alpha * s, 0.0)
+def penalty_slope(b: float, s: float, rule: Rule, anchor: float = 0.0) -> float:
+    """Slope in b of C (|b - anchor| - alpha s)_+^2."""
+    return 2 * rule.C * float(np.sign(b - anchor)) * max(abs(b - anchor) - rule.alpha * s, 0.0)
 
 
 def bin_of(u: float) -> int:
@@ -181,12 +182,12 @@ def learn_row(node: Split, z: Array, rule: Rule) -> bool:
     h = rule.delta * s * (t + 1) ** -rule.q
     if h > 0:
         k = pull(node.b, p, h)
-        pen = penalty_slope(node.b, s, rule)
+        pen = penalty_slope(node.b, s, rule, node.anchor)
         unit_b, unit_v = (1.0, 1.0) if rule.step == "paper" else (s**3, math.sqrt(node.rho2))
         node.b -= rule.rate * (pen - unit_b * k) / (t + 1) ** rule.r
         if rule.clamp > 0:
             limit = rule.clamp * rule.alpha * s
-            node.b = min(max(node.b, -limit), limit)
+            node.b = min(max(node.b, node.anchor - limit), node.anchor + limit)
         v = node.v - rule.rate * math.sqrt(d) * unit_v * k * c / (t + 1) ** rule.r
         node.v = v / math.sqrt(float(v @ v))
         p = float(node.v @ c)
@@ -366,14 +367,17 @@ def smoothed(histogram: Array, x: float, width: float) -> float:
     return float((histogram * np.exp(-0.5 * ((x - middles()) / width) ** 2)).sum())
 
 
-def valley_depth(histogram: Array, n: int) -> float:
-    """delta_j = max(0, 1 - f(0) / min(greatest f on the left, greatest f on the right))."""
+def valley_depth(histogram: Array, n: int, edge: int = 64) -> float:
+    """delta_j = max(0, 1 - f(cut) / min(greatest f on the left, greatest f on the right)).
+
+    The cut is before bin `edge`.
+    """
     if n < 4 or not histogram.any():
         return 0.0
     width = 1.06 * n**-0.2
     f = [smoothed(histogram, a, width) for a in middles()]
-    lower = min(max(f[:64]), max(f[64:]))
-    return max(0.0, 1 - smoothed(histogram, 0.0, width) / lower) if lower > 0 else 0.0
+    lower = min(max(f[:edge]), max(f[edge:]))
+    return max(0.0, 1 - smoothed(histogram, (edge - 64) / 16, width) / lower) if lower > 0 else 0.0
 
 
 def best_interval(values: Array) -> float:
@@ -388,18 +392,96 @@ def best_start(values: Array) -> float:
     return max(0.0, float(np.cumsum(values).max()))
 
 
-def excess_mass(histogram: Array) -> float:
-    """E_j: how many rows would have to move for the valley at the cut to be gone."""
+def excess_mass(histogram: Array, edge: int = 64) -> float:
+    """E_j: how many rows would have to move for the valley at the cut, before bin `edge`, to be gone."""
     E = 0.0
     if not histogram.any():
         return E
     for level in range(1, 33):
         above = histogram - histogram.max() * 0.8**level
-        left, right = above[:64], above[64:]
+        left, right = above[:edge], above[edge:]
         HL, HR = best_interval(left), best_interval(right)
         CL, CR = best_start(left[::-1]), best_start(right)
         E = max(E, min(HL, HR, HL + HR - CL - CR))
     return E
+
+
+# --- cuts moved to where a valley is known --------------------------------------------------------
+
+
+def worth(histogram: Array, n: int, edge: int) -> float:
+    """E delta of a cut before bin `edge` where E is significant, else 0."""
+    if min(histogram[:edge].sum(), histogram[edge:].sum()) <= 1.5 * math.sqrt(n):
+        return 0.0  # E is never more than the rows of one side
+    E = excess_mass(histogram, edge)
+    return E * valley_depth(histogram, n, edge) if E > 1.5 * math.sqrt(n) else 0.0
+
+
+def best_edge(histogram: Array, n: int) -> int:
+    """Where along its direction a cut is best: 64 (where it is), or an edge within 3 sd at which the valley
+    is nearly empty (0.8) and worth half as much again."""
+    values = {edge: worth(histogram, n, edge) for edge in range(64 - 48, 64 + 48 + 1)}
+    best = max(values, key=lambda edge: values[edge])
+    better = values[best] > 1.5 * values[64] and valley_depth(histogram, n, best) >= 0.8
+    return best if better else 64
+
+
+def reseat(tree: Tree) -> list[int]:
+    """Every split, from the root down, to the best place known from the last windows. Returns what moved.
+
+    A split below one that moved starts anew from the direction it had, and is not asked.
+    """
+    summary = windowed(tree)
+    frozen = freeze(tree)
+    edge, value = {}, {}
+    for i, node in tree.splits.items():
+        n, histogram = int(summary.counts[i - 1]), summary.histograms[i - 1]
+        known = n >= 20 and node.s2 > 0 and histogram.any()
+        edge[i] = best_edge(histogram, n) if known else 64
+        value[i] = worth(histogram, n, edge[i]) if known else 0.0
+    moved: list[int] = []
+    for i, node in tree.splits.items():
+        if any(_is_below(i, top) for top in moved):
+            continue
+        below = [j for j in tree.splits if j != i and _is_below(j, i)]
+        best = max(below, key=lambda j: value[j], default=i)
+        if value[best] <= 1.5 * value[i]:
+            best = i
+        if value[best] == 0 or (best == i and edge[i] == 64):
+            continue
+        n, donor = int(summary.counts[best - 1]), tree.splits[best]
+        depth = valley_depth(summary.histograms[best - 1], n, edge[best])
+        threshold = frozen.threshold[best - 1] + (edge[best] - 64) / 16 * frozen.s[best - 1]
+        if best != i:
+            node.v = donor.v.copy()
+            node.t = min(node.t, donor.t)
+            node.s2 = _variance_along(node.v, i, tree, summary)
+        node.b = threshold - float(node.v @ node.m)
+        node.anchor = node.b if depth >= 0.8 else 0.0
+        _start_anew_below(i, tree)
+        moved.append(i)
+    return moved
+
+
+def _variance_along(v: Array, i: int, tree: Tree, summary: Summary) -> float:
+    """Of the projections of a node's rows, as if features were independent within each leaf."""
+    total, rows = 0.0, 0
+    for leaf in tree.leaves:
+        if _is_below(leaf, i):
+            n = int(summary.counts[leaf - 1])
+            rows += n
+            total += n * float(v @ (summary.means[leaf - 1] - summary.means[i - 1])) ** 2
+            total += float(v**2 @ summary.ss[leaf - 1])
+    return total / max(rows, 1)
+
+
+def _start_anew_below(i: int, tree: Tree) -> None:
+    for j, split in tree.splits.items():
+        if j != i and _is_below(j, i):
+            tree.splits[j] = Split(split.v, np.zeros(tree.d), current=split.current, previous=split.previous)
+    for j, leaf in tree.leaves.items():
+        if _is_below(j, i):
+            tree.leaves[j] = Leaf(np.zeros(tree.d), leaf.current, leaf.previous)
 
 
 # --- the order of pruning -------------------------------------------------------------------------

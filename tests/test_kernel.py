@@ -31,6 +31,7 @@ class Arrays:
     offsets: np.ndarray
     mean_squares: np.ndarray
     variances: np.ndarray
+    anchors: np.ndarray
     histograms: np.ndarray
     leaf: np.ndarray | None = None
 
@@ -43,6 +44,7 @@ def new_arrays(depth: int, V: np.ndarray) -> Arrays:
         V.copy(),
         np.zeros((n, d)),
         np.zeros(n, np.int64),
+        np.zeros(m),
         np.zeros(m),
         np.zeros(m),
         np.zeros(m),
@@ -93,6 +95,7 @@ def learn(
                 arrays.offsets,
                 arrays.mean_squares,
                 arrays.variances,
+                arrays.anchors,
                 arrays.histograms,
                 vector,
                 powers,
@@ -139,6 +142,7 @@ def copy_split(arrays: Arrays, i: int, node: naive.Split) -> None:
     arrays.offsets[i - 1] = node.b
     arrays.mean_squares[i - 1] = node.rho2
     arrays.variances[i - 1] = node.s2
+    arrays.anchors[i - 1] = node.anchor
 
 
 def both(depth: int, Z: np.ndarray, rule: naive.Rule, seed: int = 0) -> tuple[Arrays, naive.Tree]:
@@ -312,21 +316,22 @@ def smoothed_density(v, b, c, h):
 
 @pytest.mark.parametrize("b", [-0.9, -0.3, 0.0, 0.2, 0.8])
 @pytest.mark.parametrize("d", [2, 7])
-def test_one_step_is_down_the_gradient_of_density_and_penalty(d, b):
+@pytest.mark.parametrize("anchor", [0.0, 1.1])
+def test_one_step_is_down_the_gradient_of_density_and_penalty(d, b, anchor):
     """From a state of nine rows; slopes by finite differences, paper's units."""
     rng = np.random.default_rng(d)
     rule = naive.Rule(step="paper", clamp=0.0, rate=0.05)
     arrays = new_arrays(1, naive.start_directions(1, d))
     v = arrays.directions[0].copy()
     arrays.learned[0], arrays.offsets[0] = 9, b
-    arrays.mean_squares[0], arrays.variances[0] = 1.0, 0.8
+    arrays.mean_squares[0], arrays.variances[0], arrays.anchors[0] = 1.0, 0.8, anchor
     z = rng.standard_normal(d)
     c = 0.9 * z  # the mean was 0
     s = math.sqrt(0.8 + ((v @ c) ** 2 - 0.8) / 11)
     h = s * 11**-0.2
 
     def objective(v, b):
-        return smoothed_density(v, b, c, h) + 10 * max(abs(b) - 0.5 * s, 0) ** 2
+        return smoothed_density(v, b, c, h) + 10 * max(abs(b - anchor) - 0.5 * s, 0) ** 2
 
     e = 1e-6
     down_b = (objective(v, b + e) - objective(v, b - e)) / (2 * e)

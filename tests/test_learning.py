@@ -72,7 +72,7 @@ def assert_same_summary(learner: Learner, summary: naive.Summary) -> None:
 def test_windows_of_one_pass_are_the_twins(small_blocks, n):
     X = table(n)
     learner = learner_for(X)
-    learner.begin_pass(counting=True)
+    learner.begin_pass(0, counting=True)
     meet(learner, X)
     twin, Z = twin_for(X)
     twin.pass_over(Z)
@@ -86,7 +86,7 @@ def test_only_the_last_of_two_passes_is_counted(small_blocks, n):
     learner = learner_for(X)
     twin, Z = twin_for(X)
     for number in range(2):
-        learner.begin_pass(counting=number == 1)
+        learner.begin_pass(0, counting=number == 1)
         meet(learner, X)
         twin.pass_over(Z)
     assert_same_summary(learner, naive.windowed(twin))
@@ -99,7 +99,7 @@ def test_recount_is_the_twins(small_blocks, n):
     X[0] *= 1e4  # one row is clipped
     learner = learner_for(X)
     twin, Z = twin_for(X)
-    learner.begin_pass(counting=False)
+    learner.begin_pass(0, counting=False)
     meet(learner, X)
     learner.begin_recount()
     meet(learner, X)
@@ -110,7 +110,7 @@ def test_recount_is_the_twins(small_blocks, n):
 def test_two_distinct_rows_are_counted_apart_and_nowhere_twice(small_blocks):
     X = np.array([[0.0, 1.0], [5.0, -2.0]])[np.random.default_rng(0).integers(0, 2, 100)]
     learner = learner_for(X)
-    learner.begin_pass(counting=False)
+    learner.begin_pass(0, counting=False)
     meet(learner, X)
     learner.begin_recount()
     meet(learner, X)
@@ -123,7 +123,7 @@ def test_two_distinct_rows_are_counted_apart_and_nowhere_twice(small_blocks):
 def test_the_windows_of_many_rows_are_8192_and_its_doublings():
     X = table(3 * 8192 + 5, d=1)
     learner = learner_for(X, depth=1)
-    learner.begin_pass(counting=True)
+    learner.begin_pass(0, counting=True)
     meet(learner, X)
     assert learner.statistics().counts.sum() == 8192 + 8192 + 5
     counts, means, _ = learner.statistics().of_nodes()
@@ -148,7 +148,7 @@ def test_every_learning_parameter_reaches_the_rule(small_blocks, step):
     rule = naive.Rule(delta=1.5, q=0.25, r=0.9, C=3.0, alpha=0.2, rate=0.5, clamp=2.0, step=step)
     X = table(60)
     learner = learner_for(X, depth=2, learn=learn)
-    learner.begin_pass(counting=True)
+    learner.begin_pass(0, counting=True)
     meet(learner, X)
     twin = naive.Tree(2, naive.start_directions(2, 2), rule)
     twin.pass_over(naive.standardise(X)[0])
@@ -167,7 +167,7 @@ def test_threads_change_no_bit(small_blocks, depth, threads):
     runs = []
     for count in (1, threads):
         learner = learner_for(X, depth=depth, threads=count)
-        learner.begin_pass(counting=True)
+        learner.begin_pass(0, counting=True)
         meet(learner, X)
         windowed = learner.statistics()
         learner.begin_recount()
@@ -185,7 +185,7 @@ def test_an_error_on_a_thread_reaches_the_caller(small_blocks, monkeypatch):
         raise MemoryError("no more")
 
     monkeypatch.setattr(kernel, "learn_leaves", broken)
-    learner.begin_pass(counting=True)
+    learner.begin_pass(0, counting=True)
     with pytest.raises(MemoryError, match="no more"):
         meet(learner, table(100))
 
@@ -227,7 +227,7 @@ def test_coordinates_changed_between_blocks_leave_the_counted_moments_exact(smal
     """Moments of all rows counted are those of the raw rows in the coordinates of the end."""
     X = table(150, d=3, seed=4) * [1.0, 50.0, 0.01] + [0.0, 7.0, -3.0]
     learner = learner_for(X[:40])
-    learner.begin_pass(counting=True)
+    learner.begin_pass(0, counting=True)
     for k in range(0, 144, BLOCK):
         learner.meet(X[k : k + BLOCK])
         if k in (32, 80):
@@ -246,7 +246,7 @@ def test_coordinates_changed_between_blocks_leave_the_counted_moments_exact(smal
 def test_new_coordinates_send_rows_where_the_old_ones_did(small_blocks):
     X = table(200, d=3, seed=5)
     learner = learner_for(X * [1, 2, 3] + 1)
-    learner.begin_pass(counting=False)
+    learner.begin_pass(0, counting=False)
     meet(learner, X)
     thresholds = learner.tree.frozen()[0]
     before = learner.scaling.apply(X) @ learner.tree.directions.T < thresholds

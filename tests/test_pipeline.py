@@ -58,11 +58,18 @@ def data(tmp_path_factory) -> tuple[Path, np.ndarray]:
 def twin_of(X: np.ndarray, passes: int, recount: bool) -> tuple[naive.Tree, naive.Summary]:
     Z, *_ = naive.standardise(X)
     tree = naive.Tree(DEPTH, naive.start_directions(DEPTH, X.shape[1]))
-    for _ in range(passes):
+    for number in range(passes):
+        if number:
+            naive.reseat(tree)
         tree.pass_over(Z)
     if not recount:
         return tree, naive.windowed(tree)
     return tree, naive.recount(naive.freeze(tree), Z, naive.pivots(tree))
+
+
+@pytest.fixture(scope="module")
+def counted_twin(data) -> naive.Summary:
+    return twin_of(data[1], 2, recount=True)[1]
 
 
 @pytest.mark.parametrize(("passes", "recount"), [(1, "no"), (1, "yes"), (2, "no"), (2, "yes"), (3, "yes")])
@@ -91,13 +98,13 @@ def test_a_fit_is_what_the_twin_learns_counts_and_prunes(data, passes, recount):
 
 @pytest.mark.parametrize("weight", ["valley", "ss"])
 @pytest.mark.parametrize("clusters", [1, 2, 3, 5, "valleys", "auto"])
-def test_every_number_of_clusters_is_the_twins(data, clusters, weight):
+def test_every_number_of_clusters_is_the_twins(data, counted_twin, clusters, weight):
     path, X = data
     params = depth(
         DEPTH, passes=2, recount="yes", shuffle="none", prune=PruneParams(clusters=clusters, weight=weight)
     )
     model = fitted(path, params).model
-    chosen = naive.prune(twin_of(X, 2, True)[1], clusters=clusters, weight=weight)
+    chosen = naive.prune(counted_twin, clusters=clusters, weight=weight)
     np.testing.assert_array_equal(model.cluster_of_leaf, chosen.cluster_of_leaf)
 
 
@@ -108,6 +115,8 @@ def test_a_shuffled_fit_is_the_twin_of_the_shuffled_rows(data):
     Z, *_ = naive.standardise(X)
     tree = naive.Tree(DEPTH, naive.start_directions(DEPTH, 3, seed=7))
     for number in range(2):
+        if number:
+            naive.reseat(tree)
         tree.pass_over(Z[np.random.default_rng([7, 2, number]).permutation(len(Z))])
     np.testing.assert_allclose(model.directions, naive.freeze(tree).v, rtol=1e-8, atol=1e-8)
     assert model.counts[0] == len(X)
@@ -300,10 +309,18 @@ def test_a_pieced_input_is_read_as_often_as_there_are_passes(data, monkeypatch):
 
 @pytest.mark.parametrize(
     ("rows", "passes", "recounted", "how"),
-    [(500, 2, True, "recounted"), (1500, 1, False, "windowed")],
+    [
+        (10, 16, True, "recounted"),
+        (300, 7, True, "recounted"),
+        (600, 4, True, "recounted"),
+        (800, 2, True, "recounted"),
+        (1500, 1, False, "windowed"),
+    ],
 )
-def test_small_inputs_are_met_twice_and_large_ones_once(tmp_path, monkeypatch, rows, passes, recounted, how):
+def test_the_fewer_rows_the_more_often_they_are_met(tmp_path, monkeypatch, rows, passes, recounted, how):
     monkeypatch.setattr("imdh_cli.pipeline.passes.AGAIN_ROWS", 1000)
+    monkeypatch.setattr("imdh_cli.pipeline.passes.FEW_ROWS", 700)
+    monkeypatch.setattr("imdh_cli.pipeline.passes.MET_ROWS", 2048)
     X, _ = blobs(rows)
     done = fitted(write(tmp_path / "t.parquet", X), depth(2, buffer_rows=200))
     assert (done.passes, done.recounted) == (passes, recounted)

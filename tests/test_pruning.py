@@ -283,8 +283,8 @@ def fit(
     tree = Tree.start(learn.depth, X.shape[1], start=learn.start, seed=params.seed)
     learner = Learner(tree, scaling, params, 1)
     passes = 1 if params.passes == 1 or not recount else 2
-    for _ in range(passes):
-        learner.begin_pass(counting=not recount)
+    for number in range(passes):
+        learner.begin_pass(number, counting=True)
         meet(learner, X)
     if recount:
         learner.begin_recount()
@@ -390,7 +390,7 @@ def test_whole_trees_are_pruned_as_by_the_twin(weight):
     X, _ = planted(1, 4, 3, 3000)
     Z, center, scale = naive.standardise(X)
     learner = Learner(Tree.start(4, 3), Scaling(center, scale, np.zeros(3), 10.0), FitParams(), 1)
-    learner.begin_pass(counting=False)
+    learner.begin_pass(0, counting=False)
     meet(learner, X)
     learner.begin_recount()
     meet(learner, X)

@@ -24,6 +24,7 @@ def learned(depth: int, Z: np.ndarray, seed: int = 0) -> tuple[naive.Tree, Tree]
         tree.directions[i - 1], tree.pivots[i - 1], tree.learned[i - 1] = node.v, node.m, node.t
         tree.offsets[i - 1], tree.mean_squares[i - 1] = node.b, node.rho2
         tree.variances[i - 1] = node.s2
+    tree.anchors[:] = 0.5 * tree.offsets
     for i, leaf in twin.leaves.items():
         tree.pivots[i - 1], tree.learned[i - 1] = leaf.m, leaf.t
     return twin, tree
@@ -130,6 +131,7 @@ def test_new_coordinates_are_those_of_the_twin(blobs):
         )
         np.testing.assert_allclose(tree.directions[i - 1], v, rtol=1e-10)
         assert tree.offsets[i - 1] == pytest.approx(b, rel=1e-10)
+        assert tree.anchors[i - 1] == pytest.approx(b / 2, rel=1e-10)
         assert tree.variances[i - 1] == pytest.approx(s2, rel=1e-10)
         if node.t:
             np.testing.assert_allclose(tree.pivots[i - 1], m, rtol=1e-9, atol=1e-12)
@@ -163,7 +165,7 @@ def test_there_and_back_is_where_one_was(blobs):
     before = {name: value.copy() for name, value in vars(tree).items()}
     tree.re_express(old, new)
     tree.re_express(new, old)
-    for name in ("directions", "pivots", "offsets", "variances"):
+    for name in ("directions", "pivots", "offsets", "variances", "anchors"):
         np.testing.assert_allclose(getattr(tree, name), before[name], rtol=1e-9, atol=1e-12)
 
 

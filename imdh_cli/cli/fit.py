@@ -72,7 +72,9 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
     help="paper: the method as first released; an option given beside it wins.",
 )
 @click.option(
-    "--passes", type=options.Auto(), help="Readings to learn from. Default: auto, 2 up to a million rows."
+    "--passes",
+    type=options.Auto(),
+    help="Readings to learn from. Default: auto, 4 up to 200,000 rows, 2 up to a million.",
 )
 @click.option(
     "--recount",
@@ -116,6 +118,11 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
     "--step",
     type=click.Choice(["scaled", "paper"]),
     help="scaled: steps free of units; paper: as published. Default: scaled.",
+)
+@click.option(
+    "--reseat",
+    type=click.Choice(["yes", "no"]),
+    help="Cuts that found no valley move to one that others found. Default: yes.",
 )
 @click.option(
     "--update",
@@ -244,6 +251,7 @@ def fit_params(o: dict[str, Any]) -> FitParams:
         "rate": "rate",
         "clamp": "clamp",
         "step": "step",
+        "reseat": "reseat",
     }
     learn = replace(base.learn, **{f: o[n] for n, f in names.items() if o[n] is not None})
     own = ("passes", "recount", "scale", "shuffle", "buffer_rows", "seed")

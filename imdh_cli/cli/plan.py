@@ -70,7 +70,9 @@ def make_plan(source: Source, selection: Selection, params: FitParams, threads: 
         order = f"shuffled within a buffer of {buffer:,} rows"
     else:
         order = f"from many places at once, through a buffer of {buffer:,} rows"
-    auto = "2 up to a million rows, else 1" if source.rereadable else "2 if the buffer holds all rows, else 1"
+    auto = "4 up to 200,000 rows, 2 up to a million, else 1"
+    if not source.rereadable:
+        auto = "4 if the buffer holds all rows, else 1"
     return {
         "files": [
             {"name": p.name, "format": p.format, "rows": p.rows, "bytes": p.size} for p in source.parts

@@ -33,6 +33,7 @@ def recount(
         offsets=model.offsets,
         mean_squares=np.zeros(model.n_splits),
         variances=model.projection_sd**2,
+        anchors=np.zeros(model.n_splits),
     )
     learner = Learner(tree, model.scaling, model.params, threads)
     learner.begin_recount(model.thresholds, model.projection_sd)

@@ -30,6 +30,8 @@ from imdh_cli.sources.base import Piece
 from imdh_cli.tree import CLIP, Scaling, Tree
 
 AGAIN_ROWS = 1_000_000  # up to here a second pass and a recount are worth their time
+FEW_ROWS = 200_000  # up to here four passes are, and for fewer than MET_ROWS / 4 rows up to 16
+MET_ROWS = 16_384
 SEED_ROWS = 1024  # whose moments scale the first rows where no buffer is filled first
 
 
@@ -118,16 +120,20 @@ class Run:
         for k in range(0, len(X), self.block_rows):
             self.moments.add(X[k : k + self.block_rows])
         self._start(self.moments.scaling(self.params.scale))
-        self.passes = 2 if self.params.passes == "auto" else self.params.passes
+        self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
         self.recounted = self.params.recount != "no"
         for number in range(self.passes):
             rng = self._rng(2, number)
             order = np.arange(len(X)) if rng is None else rng.permutation(len(X))
-            counting = not self.recounted and number == self.passes - 1
-            self._all_of(X, order, (0, number), partial(self.learner.begin_pass, counting=counting))
+            begin = partial(self.learner.begin_pass, number, counting=self._counts(number, self.recounted))
+            self._all_of(X, order, (0, number), begin)
         if self.recounted:
             self._all_of(X, np.arange(len(X)), (1, 0), self.learner.begin_recount)
         self.learner.finish()
+
+    def _counts(self, number: int, recount: bool) -> bool:
+        """Whether pass `number` keeps statistics: to move cuts by, or as the last one without a recount."""
+        return self.params.learn.reseat == "yes" or (number == self.passes - 1 and not recount)
 
     def _all_of(self, X: np.ndarray, order: np.ndarray, leg: Leg, begin: Callable[[], None]) -> None:
         """One leg over rows in memory."""
@@ -172,13 +178,13 @@ class Run:
         if stage is not None:
             if self.update is None:
                 self._start(_scaling(stage.arrays, self.params))
-            self.learner.begin_pass(counting=True, reading=True)
+            self.learner.begin_pass(0, counting=True, reading=True)
             self.learner.restore(stage.arrays)
             self.moments.restore(stage.arrays)
             self._skip(stream, stage.values["rows"])
             return self._met_before + int(stage.values["rows"])
         if self.update is not None:
-            self.learner.begin_pass(counting=True, reading=True)
+            self.learner.begin_pass(0, counting=True, reading=True)
             self.learner.restore(learning_state(self.update))
             return self._met_before
         first = stream.take(SEED_ROWS)
@@ -186,7 +192,7 @@ class Run:
             raise no_rows(self.reader.tally, self.reader.source)
         self.moments.add(first)
         self._start(self.moments.scaling(self.params.scale))
-        self.learner.begin_pass(counting=True, reading=True)
+        self.learner.begin_pass(0, counting=True, reading=True)
         for k in range(0, len(first), self.block_rows):
             self.learner.meet(first[k : k + self.block_rows])
         self._save(leg, len(first), {}, {})
@@ -207,13 +213,14 @@ class Run:
         else:
             self._take_up_later(stream)
         worth = self._worth_again()
-        self.passes = (2 if worth else 1) if params.passes == "auto" else params.passes
+        self.passes = (
+            params.passes if params.passes != "auto" else passes_worth(self.tally.used) if worth else 1
+        )
         if self.passes > 1:
             self.learned_state = None
         recount = worth if params.recount == "auto" else params.recount == "yes"
         for number in range(1, self.passes):
-            counting = not recount and number == self.passes - 1
-            self._next_pass(buffer, number, mixed, counting)
+            self._next_pass(buffer, number, mixed, self._counts(number, recount))
         self._recount_if_worth()
         self.learner.finish()
 
@@ -234,7 +241,7 @@ class Run:
         if self.update is None:
             first = self.moments.scaling(self.params.scale)
             self._start(first if stage is None else _scaling(stage.arrays, self.params))
-        self.learner.begin_pass(counting=True, reading=True)
+        self.learner.begin_pass(0, counting=True, reading=True)
         if self.update is not None:
             self.learner.restore(learning_state(self.update))
         rows = 0
@@ -271,7 +278,7 @@ class Run:
         """Pass `number` over all rows, whose moments are known by now."""
         leg = (0, number)
         stage = self._stage
-        begin = partial(self.learner.begin_pass, counting=counting, reading=True)
+        begin = partial(self.learner.begin_pass, number, counting=counting, reading=True)
         rows = self._begin(leg, begin)
         if rows is None:
             return
@@ -455,6 +462,13 @@ class Run:
         self._checkpoint.save(leg, told, everything)
 
 
+def passes_worth(rows: int) -> int:
+    """How many passes are worth their time, by default, over rows that can be met again."""
+    if rows > FEW_ROWS:
+        return 2
+    return min(max(4, -(-MET_ROWS // max(rows, 1))), 16)
+
+
 def _chain(first: np.ndarray | None, rest: RowStream) -> Iterator[np.ndarray]:
     if first is not None:
         yield first
@@ -496,6 +510,7 @@ def learning_state(model: Model) -> dict[str, np.ndarray]:
     while following <= counted:
         following *= 2
     windows = {
+        "anchors": np.zeros(model.n_splits),
         "window_rows": np.array([counted, following], dtype=np.int64),
         "window_counts": np.stack([zero(model.counts[leaves]), model.counts[leaves]]),
         "window_means": np.stack([zero(model.means[leaves]), model.means[leaves]]),

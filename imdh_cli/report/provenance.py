@@ -25,6 +25,7 @@ OPTIONS = (
     ("learn", "rate", "--rate"),
     ("learn", "clamp", "--clamp"),
     ("learn", "step", "--step"),
+    ("learn", "reseat", "--reseat"),
     ("prune", "clusters", "-k"),
     ("prune", "min_size", "--min-size"),
     ("prune", "weight", "--weight"),

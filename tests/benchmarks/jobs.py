@@ -87,7 +87,7 @@ def learn_pass(rows: np.ndarray, threads: int) -> float:
     tree = Tree.start(params.learn.depth, rows.shape[1])
     learner = Learner(tree, moments.scaling("standard"), params, threads)
     start = time.perf_counter()
-    learner.begin_pass(counting=True)
+    learner.begin_pass(0, counting=True)
     for block in RowStream([rows]).blocks(learner.block_rows):
         learner.meet(block)
     learner.finish()
