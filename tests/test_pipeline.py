@@ -99,7 +99,7 @@ def test_a_fit_is_what_the_twin_learns_counts_and_prunes(data, passes, recount):
 @pytest.mark.parametrize("weight", ["valley", "ss"])
 @pytest.mark.parametrize("clusters", [1, 2, 3, 5, "valleys", "auto"])
 def test_every_number_of_clusters_is_the_twins(data, counted_twin, clusters, weight):
-    path, X = data
+    path, _ = data
     params = depth(
         DEPTH, passes=2, recount="yes", shuffle="none", prune=PruneParams(clusters=clusters, weight=weight)
     )
