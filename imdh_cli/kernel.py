@@ -40,6 +40,7 @@ from imdh_cli.tree import aligned
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
+MOST_CODES = 20  # distinct values of a column that are kept
 BINS = 128  # of a split's histogram, each 1/16 projected sd wide
 CANCELLED = 0.9  # |v - g c|^2 below which it is measured: by the formula the rounding of |v| would grow
 LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the range of float64
@@ -450,3 +451,31 @@ def column_sums_known(X, shift, count, total, square):
             count[f] += 1 if known else 0
             total[f] += x
             square[f] += x * x
+
+
+@_compiled()
+def collect_codes(X, codes, counts):
+    """Add to the distinct values of each column, in place, while they are at most 20; NaN is none.
+
+    X : (rows, d). codes : (d, 20) float64. counts : (d,) int64, how many of them there are, 21 for more.
+    """
+    rows, d = X.shape
+    for f in range(d):
+        n = counts[f]
+        last = 0
+        for row in range(rows):
+            if n > MOST_CODES:
+                break
+            x = X[row, f]
+            if x != x or (n > 0 and x == codes[f, last]):
+                continue
+            last = 0
+            while last < n and x != codes[f, last]:
+                last += 1
+            if last == n:
+                if n < MOST_CODES:
+                    codes[f, n] = x
+                else:
+                    last = 0
+                n += 1
+        counts[f] = n

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from imdh_cli import kernel
+from imdh_cli.columns import ColumnProfile
 from imdh_cli.order import RowStream
 from imdh_cli.params import FitParams
 from imdh_cli.reseating import reseat
-from imdh_cli.tree import CLIP, Scaling, Statistics, Tree, aligned
+from imdh_cli.tree import Scaling, Statistics, Tree, aligned
 
 BLOCK_ROWS = 8192  # a block of d = 20 fills the L2 cache; wider rows get shorter blocks
 BLOCK_BYTES = 4 << 20
@@ -30,7 +31,6 @@ IN_FLIGHT_BYTES = 16 << 20  # of blocks between threads, unless those are more t
 IN_FLIGHT = 16
 WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and at every doubling
 SETTLED_ROWS = 131_072  # until then, cuts may be moved where a window ends
-SHIFT_ROWS = 32  # whose mean the sums of a column are taken about
 BUFFER_ROWS = 200_000  # of the shuffle buffer, and
 BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
 
@@ -76,126 +76,6 @@ def streams(node: np.ndarray, level: int, count: int) -> tuple[np.ndarray, np.nd
     stream = (middles * (count / max(len(node), 1))).astype(np.int8)[node]
     parts = [np.flatnonzero(stream == k) for k in range(count)]
     return np.concatenate(parts), np.cumsum([0, *map(len, parts)])
-
-
-class ColumnMoments:
-    """Running mean and sum of squares per column, cells of NaN not counted.
-
-    Sums about a fixed value near the column's first rows: an offset costs no digits, and the sums depend
-    on the order of the rows alone, not on how they came in blocks.
-
-    count : (d,) int64. shift, total, square_sum : (d,) float64.
-    """
-
-    def __init__(self, d: int) -> None:
-        self.count = np.zeros(d, dtype=np.int64)
-        self.shift = np.zeros(d)
-        self.total = np.zeros(d)
-        self.square_sum = np.zeros(d)
-
-    @property
-    def mean(self) -> np.ndarray:
-        """(d,), 0 where nothing was counted."""
-        return self.shift + self.total / np.maximum(self.count, 1)
-
-    @property
-    def square(self) -> np.ndarray:
-        """Sum of squares about the mean, (d,)."""
-        return np.maximum(self.square_sum - self.total**2 / np.maximum(self.count, 1), 0.0)
-
-    def add(self, X: np.ndarray) -> None:
-        """Take in the rows of X (rows, d)."""
-        if not len(X):
-            return
-        if not self.count.all():
-            self._choose_shift(X)
-        total, square = self.total.copy(), self.square_sum.copy()
-        kernel.column_sums(X, self.shift, total, square)
-        if np.isnan(total).any():
-            kernel.column_sums_known(X, self.shift, self.count, self.total, self.square_sum)
-            return
-        self.count += len(X)
-        self.total, self.square_sum = total, square
-
-    def _choose_shift(self, X: np.ndarray) -> None:
-        """For columns without a number so far: the mean of the first rows, summed about one of them."""
-        X = X[:SHIFT_ROWS]
-        first = np.where(np.isnan(X[0]), 0.0, X[0])
-        for _ in range(2):  # again, if the first value was far off
-            count = np.zeros_like(self.count)
-            total, square = np.zeros_like(first), np.zeros_like(first)
-            kernel.column_sums_known(X, first, count, total, square)
-            first = first + total / np.maximum(count, 1)
-        self.shift = np.where(self.count == 0, first, self.shift)
-
-    def scaling(self, scale: str) -> Scaling:
-        """Coordinates by these moments: the population sd, 1 where it is 0; for `none` the user's units."""
-        d = len(self.count)
-        mean = self.mean
-        if scale == "none":
-            return Scaling(np.zeros(d), np.ones(d), mean, np.inf)
-        deviation = np.sqrt(self.square / np.maximum(self.count, 1))
-        # Rounding leaves a constant column of a large value with a spread of a few last digits.
-        flat = deviation <= 1e-14 * np.abs(mean)
-        return Scaling(mean, np.where(flat | (deviation == 0), 1.0, deviation), np.zeros(d), CLIP)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """The sums, by the names they have in a model file; `restore` takes them."""
-        return {
-            "column_counts": self.count,
-            "column_shifts": self.shift,
-            "column_sums": self.total,
-            "column_squares": self.square_sum,
-        }
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a state."""
-        self.count, self.shift, self.total, self.square_sum = (state[name].copy() for name in self.state())
-
-
-class Drift:
-    """Do early and late rows differ? The share of each column's variance that lies between blocks.
-
-    For rows in random order its expectation is (blocks - 1) / (rows - 1), whatever the distribution.
-    """
-
-    CLEAR = 0.02  # an excess share from which a person is warned
-
-    def __init__(self, d: int) -> None:
-        self._all = ColumnMoments(d)
-        self._within = np.zeros(d)
-        self._blocks = 0
-
-    def add(self, X: np.ndarray) -> None:
-        """Take in the next rows of the input, in the order they arrived, as one block."""
-        block = ColumnMoments(X.shape[1])
-        block.add(X)
-        self._within += block.square
-        self._all.add(X)
-        self._blocks += 1
-
-    def add_in_units(self, X: np.ndarray, rows: int) -> None:
-        """Take in rows as blocks of `rows`."""
-        for k in range(0, len(X), rows):
-            self.add(X[k : k + rows])
-
-    def state(self) -> dict[str, np.ndarray]:
-        """What `restore` takes."""
-        mine = {f"drift_{name}": array for name, array in self._all.state().items()}
-        return mine | {"drift_within": self._within, "drift_blocks": np.array(self._blocks)}
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a state."""
-        self._all.restore({name: state[f"drift_{name}"] for name in self._all.state()})
-        self._within = state["drift_within"].copy()
-        self._blocks = int(state["drift_blocks"])
-
-    def excess(self) -> np.ndarray:
-        """Per column, (d,): the share, less twice what random order gives."""
-        total = self._all.square
-        share = 1.0 - np.divide(self._within, total, out=np.ones_like(total), where=total > 0)
-        rows = int(self._all.count.max(initial=0))
-        return share - 2.0 * max(self._blocks - 1, 0) / max(rows - 1, 1)
 
 
 class Block:
@@ -282,11 +162,20 @@ class Stages:
 class Learner:
     """One tree, its coordinates and its statistics, taught with blocks of raw rows.
 
-    After `begin_pass`, `meet` takes the rows; `count` takes them down the frozen tree instead.
+    After `begin_pass`, `meet` takes the rows; `count` takes them down the frozen tree instead. columns: what
+    is known of the columns by now, which others go on adding to.
     """
 
-    def __init__(self, tree: Tree, scaling: Scaling, params: FitParams, threads: int) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        scaling: Scaling,
+        params: FitParams,
+        threads: int,
+        columns: ColumnProfile | None = None,
+    ) -> None:
         self.tree = tree
+        self._columns = columns
         self.scaling = scaling
         self.block_rows = block_rows(tree.pivots.shape[1])
         self.rows_met = 0  # in this pass
@@ -311,7 +200,7 @@ class Learner:
         self.finish()
         reseating = counting and self._params.learn.reseat == "yes"
         if reseating and number > 0:
-            reseat(self.tree, self.statistics())
+            self._reseat(self.statistics())
         self._settled_at = SETTLED_ROWS if reseating and number == 0 else 0
         self.rows_met = 0
         self._counting = counting
@@ -438,8 +327,12 @@ class Learner:
             self._stages.drain()
             self._previous, self._current = self._current, self._empty()
             self._next_window *= 2
-            if self.rows_met <= self._settled_at and reseat(self.tree, self._previous):
+            if self.rows_met <= self._settled_at and self._reseat(self._previous):
                 self._previous = self._empty()
+
+    def _reseat(self, statistics: Statistics) -> int:
+        steps = None if self._columns is None else self._columns.steps(self.scaling.scale)
+        return reseat(self.tree, statistics, steps)
 
     def re_express(self, scaling: Scaling) -> None:
         """Move tree and statistics to other coordinates, between two blocks."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from imdh_cli import model_check, model_file, model_metadata
 from imdh_cli.atomic import Target
+from imdh_cli.codes import without_gaps
 from imdh_cli.errors import ModelError
 from imdh_cli.params import FitParams
 from imdh_cli.tree import CLIP, Scaling
@@ -46,7 +47,8 @@ class Model:
     merge_order : (m,) int64, the split removed at each step of the pruning
     cluster_of_leaf : (2^D,) int32, 1..K from left to right
     metadata : dict of plain values: parameters, feature spec, rows, provenance, versions
-    extras : arrays that only going on with the learning needs (`model_check.EXTRAS`)
+    extras : arrays that may be missing: `code_steps` (d,), the steps from code to code in z, and what going
+        on with the learning needs (`model_check.EXTRAS`)
     """
 
     feature_names: list[str]
@@ -109,6 +111,12 @@ class Model:
         if self.params.scale == "none":
             return Scaling(self.center, self.scale, self.extras.get("fill", self.means[0]), np.inf)
         return Scaling(self.center, self.scale, np.zeros(self.n_features), CLIP)
+
+    @property
+    def judged_histograms(self) -> np.ndarray:
+        """Those that splits are judged by, (m, 128): without the gaps between codes."""
+        steps = self.extras.get("code_steps", np.zeros(self.n_features))
+        return without_gaps(self.histograms, self.directions, self.projection_sd, steps)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that goes into the file, in the file's order; arrays are not copied."""

@@ -40,8 +40,10 @@ ARRAYS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "merge_order": ("<i8", ("m",)),
     "cluster_of_leaf": ("<i4", ("L",)),
 }
-# Only what going on with the learning needs; a model without them can do all the rest.
+# A model may lack these: the steps between codes, without which no column is coded, and what only going on
+# with the learning needs.
 EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
+    "code_steps": ("<f8", ("d",)),
     "learned_counts": ("<i8", ("n",)),
     "mean_squares": ("<f8", ("m",)),
     "learned_offsets": ("<f8", ("m",)),
@@ -52,6 +54,8 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "column_shifts": ("<f8", ("d",)),
     "column_sums": ("<f8", ("d",)),
     "column_squares": ("<f8", ("d",)),
+    "column_codes": ("<f8", ("d", 20)),
+    "column_code_counts": ("<i8", ("d",)),
     # Of a model learned in one pass: the coordinates it was learned in, and the last two windows.
     "learning_directions": ("<f8", ("m", "d")),
     "learning_pivots": ("<f8", ("n", "d")),
@@ -71,6 +75,7 @@ LARGEST_SQUARES = 1e300
 SMALLEST_SCALE = 1e-160
 SQUARES = ("sums_of_squares", "column_squares", "window_squares")
 NEVER_NEGATIVE = (
+    "code_steps",
     "projection_sd",
     "sums_of_squares",
     "mean_squares",
@@ -139,9 +144,8 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     scale = arrays.get("learning_scale", arrays["scale"])
     if not (scale >= SMALLEST_SCALE).all():
         _fault(f"learning_scale must be positive, {SMALLEST_SCALE:g} or more")
-    whole = ("counts", "learned_counts", "column_counts", "window_rows", "window_counts", "window_histograms")
-    for name in whole:
-        if name in arrays:
+    for name, (dtype, _) in (ARRAYS | EXTRAS).items():
+        if name in arrays and dtype == "<i8" and name != "merge_order":
             _check_range(name, arrays[name], 0, MAX_COUNT)
     for name in ("directions", "learning_directions"):
         if name in arrays:

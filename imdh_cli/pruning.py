@@ -107,7 +107,7 @@ def prune(
     ----------
     counts : (n,) int64
     means, sums_of_squares, pivots : (n, d) float64, in z; sums of squares per feature
-    histograms : (m, 128) int64
+    histograms : (m, 128), without the gaps between codes
     params : PruneParams
 
     Raises
@@ -297,7 +297,7 @@ def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
 def _density(histogram: np.ndarray, rows: int, at: np.ndarray) -> np.ndarray:
     """Density at places (g,) by a Gaussian kernel of bandwidth 1.06 rows^-0.2 projected sd (Silverman)."""
     h = 1.06 * float(rows) ** -0.2
-    total = max(1, int(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
+    total = max(1.0, float(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
     used = np.flatnonzero(histogram)
     density: np.ndarray = np.exp(-0.5 * ((at[:, None] - _CENTRES[None, used]) / h) ** 2) @ (
         histogram[used] / total

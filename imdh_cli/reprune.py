@@ -22,7 +22,7 @@ def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
         When more clusters are asked for than leaves are in use.
     """
     chosen = pruning.prune(
-        model.counts, model.means, model.sums_of_squares, model.pivots, model.histograms, params
+        model.counts, model.means, model.sums_of_squares, model.pivots, model.judged_histograms, params
     )
     metadata = model.metadata | {
         "parameters": replace(model.params, prune=params).to_dict(),

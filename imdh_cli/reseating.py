@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from imdh_cli import pruning
+from imdh_cli.codes import without_gaps
 from imdh_cli.tree import BINS, Statistics, Tree, level_of, splits_below
 
 GAIN = 1.5  # how many times its own worth a better place must have
@@ -32,7 +33,7 @@ FARTHEST = 3 * 16  # bins
 LEAST_ROWS = 20
 
 
-def reseat(tree: Tree, statistics: Statistics) -> int:
+def reseat(tree: Tree, statistics: Statistics, steps: np.ndarray | None = None) -> int:
     """Move what has a better place, in place.
 
     Parameters
@@ -41,6 +42,8 @@ def reseat(tree: Tree, statistics: Statistics) -> int:
         Between two blocks.
     statistics : Statistics
         Of rows that this tree learned from.
+    steps : (d,), optional
+        From code to code, of columns of few values.
 
     Returns
     -------
@@ -49,7 +52,10 @@ def reseat(tree: Tree, statistics: Statistics) -> int:
     """
     counts, means, _ = statistics.of_nodes()
     m = len(tree.offsets)
-    worth, depths, aside = _places(statistics.histograms, counts[:m], tree.variances)
+    histograms = statistics.histograms
+    if steps is not None:
+        histograms = without_gaps(histograms, tree.directions, np.sqrt(tree.variances), steps)
+    worth, depths, aside = _places(histograms, counts[:m], tree.variances)
     thresholds, _ = tree.frozen()
     thresholds = thresholds + aside * np.sqrt(tree.variances)
     moved = 0

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdh_cli import kernel, learning
-from imdh_cli.learning import ColumnMoments, Drift, Learner, ShuffleBuffer
+from imdh_cli.columns import ColumnMoments, Drift
+from imdh_cli.learning import Learner, ShuffleBuffer
 from imdh_cli.params import FitParams, LearnParams
 from imdh_cli.tree import Scaling, Tree
 from tests import naive

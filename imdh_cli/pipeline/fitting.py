@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from imdh_cli import __version__, pruning
 from imdh_cli.checkpoint import Checkpoint
+from imdh_cli.codes import without_gaps
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.features import FeatureSpec, Selection, Tally
 from imdh_cli.model import Model
@@ -85,9 +86,9 @@ def fit(
     _check_range(run)
     statistics = run.learner.statistics()
     counts, means, squares = statistics.of_nodes()
-    chosen = pruning.prune(
-        counts, means, squares, run.learner.tree.pivots, statistics.histograms, params.prune
-    )
+    tree, steps = run.learner.tree, run.columns.steps(run.learner.scaling.scale)
+    histograms = without_gaps(statistics.histograms, tree.directions, np.sqrt(tree.variances), steps)
+    chosen = pruning.prune(counts, means, squares, tree.pivots, histograms, params.prune)
     metadata = _metadata(source, selection, params, preset, run, chosen, int(counts[0]))
     model = _model(run, selection.spec, statistics, chosen, metadata)
     return Fit(model, chosen, run.tally, run.passes, run.recounted, run.drifting)
@@ -104,7 +105,7 @@ def _check_range(run: Run) -> None:
         When learning diverged, as it can with steps that never shrink.
     """
     if run.params.scale == "none":
-        large = np.abs(run.moments.mean) + np.sqrt(run.moments.square / np.maximum(run.moments.count, 1))
+        large = np.abs(run.columns.mean) + np.sqrt(run.columns.square / np.maximum(run.columns.count, 1))
         if not (large <= LARGEST_UNSCALED).all():
             name = run.reader.spec.names[int(np.argmax(~(large <= LARGEST_UNSCALED)))]
             raise DataError(
@@ -187,7 +188,7 @@ def _model(
     learner, tree = run.learner, run.learner.tree
     thresholds, offsets = tree.frozen()
     counts, means, squares = statistics.of_nodes()
-    extras = dict(run.moments.state())
+    extras = run.columns.state() | {"code_steps": run.columns.steps(learner.scaling.scale)}
     if run.learned_state is not None:
         extras |= run.learned_state
     else:

@@ -18,9 +18,10 @@ import numpy as np
 
 from imdh_cli import learning
 from imdh_cli.checkpoint import Checkpoint, Leg, Stage
+from imdh_cli.columns import ColumnProfile, Drift
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Tally
-from imdh_cli.learning import ColumnMoments, Drift, Learner, ShuffleBuffer
+from imdh_cli.learning import Learner, ShuffleBuffer
 from imdh_cli.model import Model
 from imdh_cli.order import RowStream, interleave, open_at_once
 from imdh_cli.params import FitParams
@@ -59,7 +60,7 @@ class Run:
         self.recounted = False
         self.drifting: list[str] = []
         self.tally = Tally()
-        self.moments = ColumnMoments(self.d)
+        self.columns = ColumnProfile(self.d)
         # What an update goes on from, where the model's own arrays have been moved to other coordinates.
         self.learned_state: dict[str, np.ndarray] | None = None
         self._checkpoint = checkpoint
@@ -118,8 +119,8 @@ class Run:
         if not len(X):
             raise no_rows(self.tally, self.reader.source)
         for k in range(0, len(X), self.block_rows):
-            self.moments.add(X[k : k + self.block_rows])
-        self._start(self.moments.scaling(self.params.scale))
+            self.columns.add(X[k : k + self.block_rows])
+        self._start(self.columns.scaling(self.params.scale))
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
         self.recounted = self.params.recount != "no"
         for number in range(self.passes):
@@ -154,11 +155,11 @@ class Run:
         if not self._later(leg):
             met = self._start_in_order(stream)
             while (X := stream.take(self._until_boundary(met))) is not None:
-                self.moments.add(X)
+                self.columns.add(X)
                 self.learner.meet(X)
                 met += len(X)
                 if met & (met - 1) == 0 and met >= 2 * SEED_ROWS:
-                    self.learner.re_express(self.moments.scaling(self.params.scale))
+                    self.learner.re_express(self.columns.scaling(self.params.scale))
                 self._save(leg, met - self._met_before, {}, {})
             self.tally = self.reader.tally
             if not self.tally.used:
@@ -180,7 +181,7 @@ class Run:
                 self._start(_scaling(stage.arrays, self.params))
             self.learner.begin_pass(0, counting=True, reading=True)
             self.learner.restore(stage.arrays)
-            self.moments.restore(stage.arrays)
+            self.columns.restore(stage.arrays)
             self._skip(stream, stage.values["rows"])
             return self._met_before + int(stage.values["rows"])
         if self.update is not None:
@@ -190,8 +191,8 @@ class Run:
         first = stream.take(SEED_ROWS)
         if first is None:
             raise no_rows(self.reader.tally, self.reader.source)
-        self.moments.add(first)
-        self._start(self.moments.scaling(self.params.scale))
+        self.columns.add(first)
+        self._start(self.columns.scaling(self.params.scale))
         self.learner.begin_pass(0, counting=True, reading=True)
         for k in range(0, len(first), self.block_rows):
             self.learner.meet(first[k : k + self.block_rows])
@@ -234,12 +235,12 @@ class Run:
         shuffle = ShuffleBuffer(buffer, self._rng(2, 0))
         if self.update is not None:
             self._go_on_from(learning_state(self.update))
-        self._rescale_at = 2 * (int(self.moments.count.max()) or len(buffer))
+        self._rescale_at = 2 * (int(self.columns.count.max()) or len(buffer))
         if stage is None:
             for k in range(0, len(buffer), self._unit):
                 self._note_arrival(buffer[k : k + self._unit])
         if self.update is None:
-            first = self.moments.scaling(self.params.scale)
+            first = self.columns.scaling(self.params.scale)
             self._start(first if stage is None else _scaling(stage.arrays, self.params))
         self.learner.begin_pass(0, counting=True, reading=True)
         if self.update is not None:
@@ -248,7 +249,7 @@ class Run:
         if stage is not None:
             self.learner.restore(stage.arrays)
             self.learner.scaling = _scaling(stage.arrays, self.params)
-            self.moments.restore(stage.arrays)
+            self.columns.restore(stage.arrays)
             if self._drift is not None:
                 self._drift.restore(stage.arrays)
             rows, self._rescale_at = int(stage.values["rows"]), int(stage.values["rescale_at"])
@@ -260,7 +261,7 @@ class Run:
         self._end_of_only_pass()
 
     def _note_arrival(self, X: np.ndarray) -> None:
-        self.moments.add(X)
+        self.columns.add(X)
         if self._drift is not None:
             self._drift.add_in_units(X, self._unit)
 
@@ -268,9 +269,9 @@ class Run:
         """Rows of the first pass, before they are learned from: when they are twice as many as at the
         last time, the tree moves to the coordinates of all of them."""
         self._note_arrival(X)
-        have = int(self.moments.count.max())
+        have = int(self.columns.count.max())
         if have >= self._rescale_at:
-            self.learner.re_express(self.moments.scaling(self.params.scale))
+            self.learner.re_express(self.columns.scaling(self.params.scale))
             while self._rescale_at <= have:
                 self._rescale_at *= 2
 
@@ -328,7 +329,7 @@ class Run:
         self.learner.finish()
         state = self.learner.state()
         self.learned_state = {name: array.copy() for name, array in state.items()}
-        self.learner.re_express(self.moments.scaling(self.params.scale))
+        self.learner.re_express(self.columns.scaling(self.params.scale))
 
     def _worth_again(self) -> bool:
         replay = self.reader.source.rereadable or self._spool is not None
@@ -390,14 +391,14 @@ class Run:
 
     def _start(self, scaling: Scaling) -> None:
         learn = self.params.learn
-        varying = np.flatnonzero(self.moments.square > 0)
+        varying = np.flatnonzero(self.columns.square > 0)
         tree = Tree.start(learn.depth, self.d, start=learn.start, seed=self.params.seed, axes=varying)
-        self.learner = Learner(tree, scaling, self.params, self.threads)
+        self.learner = Learner(tree, scaling, self.params, self.threads, self.columns)
 
     def _go_on_from(self, state: Mapping[str, np.ndarray]) -> None:
         """A learner with the tree, the coordinates and the column moments of a model."""
         self._start(_scaling(state, self.params))
-        self.moments.restore(state)
+        self.columns.restore(state)
 
     @staticmethod
     def _skip(stream: RowStream, rows: int) -> None:
@@ -439,7 +440,7 @@ class Run:
             for _ in stream.blocks(self.block_rows):
                 pass
         self._start(_scaling(stage.arrays, self.params))
-        self.moments.restore(stage.arrays)
+        self.columns.restore(stage.arrays)
         self.tally = Tally(**stage.values["tally"])
         self.drifting = list(stage.values["drifting"])
         if "kept_rows" in stage.arrays:
@@ -454,7 +455,7 @@ class Run:
         """Write a checkpoint if it is time."""
         if self._checkpoint is None or not self._is_due():
             return
-        everything = {**self.learner.state(), **self.moments.state(), **arrays}
+        everything = {**self.learner.state(), **self.columns.state(), **arrays}
         if leg > (0, 0) and self.learned_state is not None:
             everything |= {f"kept_{name}": array for name, array in self.learned_state.items()}
             everything["kept_rows"] = np.array(rows)
@@ -490,7 +491,7 @@ def _scaling(state: Mapping[str, np.ndarray], params: FitParams) -> Scaling:
 
 
 def learning_state(model: Model) -> dict[str, np.ndarray]:
-    """What learning goes on from, of a model; as `Learner.state` and `ColumnMoments.state` have it.
+    """What learning goes on from, of a model; as `Learner.state` and `ColumnProfile.state` have it.
 
     Where the model's arrays were recounted, the rows counted are the window under way.
 

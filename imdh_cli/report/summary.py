@@ -73,7 +73,7 @@ def _summarise(model: Model, pruning: Pruning | None, min_size: int | None, name
         model.means,
         model.sums_of_squares,
         model.pivots,
-        model.histograms,
+        model.judged_histograms,
         replace(asked, clusters="auto"),
     )
     tree = _Tree(model, pruning, natural, asked.min_size if min_size is None else min_size)

@@ -76,7 +76,8 @@ def minibatch(path: str) -> None:
 
 def learn_pass(rows: np.ndarray, threads: int) -> float:
     """Seconds of one pass of learning, everything counted, over rows that are in memory."""
-    from imdh_cli.learning import ColumnMoments, Learner
+    from imdh_cli.columns import ColumnMoments
+    from imdh_cli.learning import Learner
     from imdh_cli.order import RowStream
     from imdh_cli.params import FitParams
     from imdh_cli.tree import Tree

@@ -1,11 +1,13 @@
 """The number of clusters, in data where it is known.
 
-Null shapes (a uniform cube, a Gaussian, a uniform ball, a lognormal) hold one cluster. Planted
+Null shapes (a uniform cube, a Gaussian, a uniform ball, a lognormal, columns of 0 and 1, of 1 to 5) hold
+one cluster. Planted
 Gaussians are well separated: two centres are at least 4 times the sum of the two standard deviations
 apart. *Planted*: weights uniform between 1 and 20, standard deviations between 1 and 5, centres
 Gaussian. *Packed*, which is harder: the weights 1 and 20 and the spreads 1 and 5 always occur, and
 the centres lie in the smallest box that holds them. *In one column*: two equal Gaussians, 9 standard
-deviations apart in one column, the others noise. A grid of 10 x 10 equal clusters is the hardest.
+deviations apart in one column, the others noise. *Beside 0/1 columns*: three equal ones 9 apart in two
+columns, the others coin flips. A grid of 10 x 10 equal clusters is the hardest.
 20,000 rows each. Fits run in this process, by the package's functions, with the default parameters
 and passes as named.
 """
@@ -63,11 +65,23 @@ def lognormal(rng: np.random.Generator, d: int) -> np.ndarray:
     return np.exp(rng.standard_normal((N_ROWS, d)))
 
 
+def coin_flips(rng: np.random.Generator, d: int) -> np.ndarray:
+    """(N_ROWS, d) float64, independent columns of 0 and 1, each with a chance of its own."""
+    return (rng.random((N_ROWS, d)) < rng.uniform(0.1, 0.9, d)).astype(float)
+
+
+def ratings(rng: np.random.Generator, d: int) -> np.ndarray:
+    """(N_ROWS, d) float64, independent columns of whole numbers from 1 to 5."""
+    return np.clip(np.round(3 + rng.standard_normal((N_ROWS, d))), 1, 5)
+
+
 NULLS: dict[str, Callable[..., np.ndarray]] = {
     "uniform cube": cube,
     "Gaussian": gaussian,
     "uniform ball": ball,
     "lognormal": lognormal,
+    "0/1 columns": coin_flips,
+    "columns of 1 to 5": ratings,
 }
 
 
@@ -127,6 +141,13 @@ def in_one_column(rng: np.random.Generator, k: int, d: int) -> np.ndarray:
     return rows
 
 
+def beside_codes(rng: np.random.Generator, k: int, d: int) -> np.ndarray:
+    """(N_ROWS, d) float64, k equal Gaussians on a circle in two columns, and d - 2 columns of 0 and 1."""
+    angles = 2 * np.pi * rng.integers(0, k, N_ROWS) / k
+    rows = 4.5 / np.sin(np.pi / k) * np.column_stack([np.cos(angles), np.sin(angles)])
+    return np.hstack([rows + rng.standard_normal((N_ROWS, 2)), coin_flips(rng, d - 2)])
+
+
 def grid(rng: np.random.Generator) -> np.ndarray:
     """(N_ROWS, 2) float64, 10 x 10 equal Gaussians, 8 standard deviations apart."""
     which = rng.integers(0, 10, (N_ROWS, 2))
@@ -172,6 +193,9 @@ def cases() -> Iterator[tuple[str, dict[str, Any], Callable[..., Any]]]:
         for d in DIMENSIONS:
             about = {"kind": "in one column", "d": d, "k": k, "way": "default"}
             yield f"in one column {k}, d {d}", about, partial(in_one_column, k=k, d=d)
+    for d in DIMENSIONS[1:]:
+        about = {"kind": "beside 0/1 columns", "d": d, "k": 3, "way": "default"}
+        yield f"beside codes, d {d}", about, partial(beside_codes, k=3, d=d)
     yield "grid", {"kind": "grid", "d": 2, "k": 100, "way": "default"}, grid
 
 
