@@ -5,8 +5,8 @@ value is a code says nothing of clusters. A gap counts for nothing if it would c
 evenly over the room around it. So before a split is judged, the histogram of its projections is convolved
 with what that spreading would do: with a box as wide as the step from code to code, seen along the direction.
 Valleys wider than that stay, such as between groups that differ in many coded columns. Below a few cuts there
-may be rows of two codes in each of two columns, but only of two of the four pairs: where the modes are as near
-as that, the two widest steps are one box. NumPy only.
+may be rows of two codes in each of two columns, but only of two of the four pairs: where the modes are as
+near as that, the two widest steps are one box. NumPy only.
 
 Where a code is so rare that its step is more than 4 sd of its column, 4 sd are the step: a few far rows
 should not blur everybody's gaps.
