@@ -31,8 +31,7 @@ from imdh_cli.sources.base import Piece
 from imdh_cli.tree import CLIP, Scaling, Tree
 
 AGAIN_ROWS = 1_000_000  # up to here a second pass and a recount are worth their time
-FEW_ROWS = 200_000  # up to here four passes are, and for fewer than MET_ROWS / 4 rows up to 16
-MET_ROWS = 16_384
+FEW_ROWS = 200_000  # up to here four passes are; with sixteen, noise in many columns looks like clusters
 SEED_ROWS = 1024  # whose moments scale the first rows where no buffer is filled first
 
 
@@ -465,9 +464,7 @@ class Run:
 
 def passes_worth(rows: int) -> int:
     """How many passes are worth their time, by default, over rows that can be met again."""
-    if rows > FEW_ROWS:
-        return 2
-    return min(max(4, -(-MET_ROWS // max(rows, 1))), 16)
+    return 4 if rows <= FEW_ROWS else 2
 
 
 def _chain(first: np.ndarray | None, rest: RowStream) -> Iterator[np.ndarray]:
