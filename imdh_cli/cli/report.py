@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -272,6 +272,11 @@ def _console(o: dict[str, Any]) -> Any:
     """A terminal as wide as it is; anything else 80 columns of plain text; or COLUMNS, from 60 up."""
     from rich.console import Console
 
+    class Piped(Console):
+        def on_broken_pipe(self) -> NoReturn:
+            """Rich's own ends the program as failed; `main` knows that a reader may go away."""
+            raise BrokenPipeError
+
     asked = os.environ.get("COLUMNS", "")
     width = (
         max(60, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 6 and int(asked) else 0
@@ -279,7 +284,7 @@ def _console(o: dict[str, Any]) -> Any:
     if not width:
         with contextlib.suppress(OSError, ValueError):  # no terminal
             width = max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
-    return Console(no_color=o["no_color"] or None, width=width or 80, highlight=False, soft_wrap=False)
+    return Piped(no_color=o["no_color"] or None, width=width or 80, highlight=False, soft_wrap=False)
 
 
 def _command(context: click.Context) -> str:
