@@ -67,9 +67,9 @@ E1, E2, E3, E4, E5, E6, E7, E8, E9, E10, E11 = (math.log(2.0) ** n / math.factor
 INV_SQRT_2PI = 0.3989422804014327
 
 
-def compiled_before() -> bool:
-    """Whether compiled code is kept already, so that the first call need not compile."""
-    return bool(learn.is_kept())
+def compiled_before(*names: str) -> bool:
+    """Whether the functions of these names are kept as compiled code, so that no call need compile."""
+    return all(globals()[name].is_kept() for name in names)
 
 
 def make_rule(

@@ -5,8 +5,9 @@ run, with or without its own cache: more than a fit of 100,000 rows. llvmlite, w
 code that is there in 0.04 s. So numba compiles in the first run, and what it made is written down. Where
 that cannot be done, or an argument is of an unusual kind, numba's own function is called.
 
-A file belongs to one function, kind of arguments, processor and version of numba, as its name tells. It
-holds digests of the source and of itself, and is made again when one of them is another.
+A file belongs to one function, kind of arguments, processor, numba and its settings, as its name tells. It
+holds digests of that name with the sources, and of the code, and is made again when one of them is another.
+Code is run, so it is taken only from folders and files that nobody but this user and root can write.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
@@ -65,21 +66,34 @@ class Compiled:
         return numba.njit(**self._options)(twin)
 
     def is_kept(self) -> bool:
-        """Whether there is code for this processor and version of numba, perhaps of an older source."""
-        where = folder()
-        return where is not None and any(where.glob(f"{self.name}-*-{_machine()}.o"))
+        """Whether a call need not compile: there is code of this source, for some kind of arguments."""
+        ours = (f"{self.name}-", f"-{_machine()}.o")
+        return _interpreted() or any(
+            _kept(name, self._belonging(name))
+            for name in _names_kept()
+            if name.startswith(ours[0]) and name.endswith(ours[1])
+        )
 
     def _entry(self, kinds: Kinds) -> Callable[..., Any]:
-        where = folder()
-        if where is None or None in kinds or self.name.startswith("_"):
+        if _interpreted() or None in kinds or self.name.startswith("_"):
             return self.dispatcher
-        path = where / f"{self.name}-{''.join(map(str, kinds))}-{_machine()}.o".replace("?", "b")
+        name = f"{self.name}-{''.join(map(str, kinds))}-{_machine()}.o".replace(
+            "?", "t"
+        )  # t: no type's letter
         try:
-            source = _digest(Path(self._function.__code__.co_filename).read_bytes())
-            code = _kept(path, source) or _keep(path, source, _compiled(self.dispatcher, kinds))
+            belonging = self._belonging(name)
+            code = _kept(name, belonging)
+            if code is None:
+                code = _compiled(self.dispatcher, kinds)
+                _keep(name, belonging, code)
             return _called(_link(code), kinds)
         except Exception:  # whatever it is costs time, and no more than that
             return self.dispatcher
+
+    def _belonging(self, name: str) -> str:
+        """The digest of a file's name and of the sources that its code is made by."""
+        sources = [Path(self._function.__code__.co_filename), Path(__file__)]
+        return _digest(repr([name, *(_digest(source.read_bytes()) for source in sources)]).encode())
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Compiled]:
@@ -100,48 +114,114 @@ def _kind(argument: Any) -> str | None:
 # -- where code is kept
 
 
-@functools.cache
-def folder() -> Path | None:
-    """The folder of compiled code: NUMBA_CACHE_DIR, beside the package, or the user's; None: none of them."""
+BESIDE = Path(__file__).parent / "__pycache__"  # as Python's own code, for all who may use the package
+
+
+def places() -> list[Path]:
+    """Folders for code, the first one first: in NUMBA_CACHE_DIR; or beside the package, and the user's."""
     asked = os.environ.get("NUMBA_CACHE_DIR")
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    places = [Path(asked) / "imdh"] if asked else [Path(__file__).parent / "__pycache__", Path(user) / "imdh"]
-    for place in places:
+    if asked:
+        return [Path(asked) / "imdh"]
+    users = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")  # neither: nobody's home
+    return [BESIDE, *[Path(user) / "imdh" for user in users if os.path.isabs(user)][:1]]
+
+
+def can_keep() -> bool:
+    """Whether there is a place that can be written."""
+    for place in places():
         with suppress(OSError):
-            place.mkdir(parents=True, exist_ok=True)
+            _prepare(place)
             with tempfile.TemporaryFile(dir=place):
-                return place
-    return None
+                return True
+    return False
 
 
 @functools.cache
 def _machine() -> str:
-    """Tells processors and versions apart."""
+    """Tells processors, versions and numba's settings apart."""
     import llvmlite.binding as llvm
 
-    processor = [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
-    return _digest(repr([version("numba"), version("llvmlite"), *processor]).encode())[:12]
+    processor = [llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    settings = sorted(
+        x for x in os.environ.items() if x[0].startswith("NUMBA_") and x[0] != "NUMBA_CACHE_DIR"
+    )
+    return _digest(repr([version("numba"), version("llvmlite"), *processor, *settings]).encode())[:12]
+
+
+def _interpreted() -> bool:
+    """Whether numba is told to leave functions to Python."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0")
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _kept(path: Path, source: str) -> bytes | None:
-    """Code that was made of this source; None where there is none, or not whole."""
-    with suppress(FileNotFoundError):
-        digests, _, code = path.read_bytes().partition(b"\n")
-        if digests.decode("ascii", "replace").split() == [source, _digest(code)]:
-            return code
+@contextmanager
+def _trusted(path: str | Path, flags: int = 0, folder: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder, or of a file in it; OSError where somebody else may have written it."""
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=folder)
+    try:
+        status = os.fstat(opened)
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            raise PermissionError(f"{path} can be written by others")
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _names_kept() -> set[str]:
+    names: set[str] = set()
+    for place in places():
+        with suppress(OSError):
+            names.update(os.listdir(place))
+    return names
+
+
+def _kept(name: str, belonging: str) -> bytes | None:
+    """Code from the first place that has it whole, and of these sources; None: none has."""
+    for place in places():
+        with (
+            suppress(OSError),
+            _trusted(place, os.O_DIRECTORY) as folder,
+            _trusted(name, folder=folder) as opened,
+            open(opened, "rb", closefd=False) as file,
+        ):
+            digests, _, code = file.read().partition(b"\n")
+            if digests.decode("ascii", "replace").split() == [belonging, _digest(code)]:
+                return code
     return None
 
 
-def _keep(path: Path, source: str, code: bytes) -> bytes:
-    """Write code, whole or not at all; the code."""
-    half = path.with_suffix(f".{os.getpid()}")
-    half.write_bytes(f"{source} {_digest(code)}\n".encode() + code)
-    os.replace(half, path)
-    return code
+def _keep(name: str, belonging: str, code: bytes) -> None:
+    """Write code in the first place that takes it, whole or not at all."""
+    for place in places():
+        with suppress(OSError):
+            _prepare(place)
+            _write(place / name, f"{belonging} {_digest(code)}\n".encode() + code)
+            return
+
+
+def _prepare(place: Path) -> None:
+    """Make a folder, and those above it; OSError where others may write it."""
+    for folder in (*reversed(place.parents), place):
+        if not folder.is_dir():
+            folder.mkdir(0o755 if folder == BESIDE else 0o700, exist_ok=True)
+    with _trusted(place, os.O_DIRECTORY):
+        pass
+
+
+def _write(path: Path, content: bytes) -> None:
+    opened, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(opened, "wb") as file:
+            file.write(content)
+            if path.parent == BESIDE:
+                os.fchmod(opened, 0o644)
+        os.replace(half, path)
+    except BaseException:
+        os.unlink(half)
+        raise
 
 
 # -- numba's part and llvmlite's. The code is a line of JSON (the name of the function to call, and the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # A change must not turn red by an example that the change before it was not asked: under CI the examples
@@ -11,3 +12,15 @@ from hypothesis import settings
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled(tmp_path_factory) -> None:
+    """The kernel's code is kept already: what a command says depends on no test before it."""
+    from tests.cli import blobs, imdh, write
+
+    folder = tmp_path_factory.mktemp("compiled")
+    data = write(folder / "t.csv", blobs(300)[0])
+    imdh("fit", data, "-o", folder / "m.npz")
+    imdh("assign", folder / "m.npz", data)
+    imdh("prune", folder / "m.npz", data)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
@@ -42,8 +44,17 @@ def place(tmp_path):
     return tmp_path
 
 
-def run(place: Path) -> str:
+@pytest.fixture
+def caches(place, monkeypatch) -> list[Path]:
+    """Two places for code."""
+    caches = [place / "first", place / "cache" / "imdh"]
+    monkeypatch.setattr(machine_code, "places", lambda: caches)
+    return caches
+
+
+def run(place: Path, **settings: str) -> str:
     env = os.environ | {"NUMBA_CACHE_DIR": str(place / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    env |= settings
     done = subprocess.run(
         [sys.executable, "-c", RUN], cwd=place, env=env, capture_output=True, text=True, check=True
     )
@@ -66,7 +77,7 @@ def loaded(place: Path) -> ModuleType:
 def test_a_second_run_does_without_numba(place):
     assert run(place) == f"{RIGHT} True"
     (made,) = files(place)
-    assert made.name.startswith("double-d2l1bl-")
+    assert made.name.startswith("double-d2l1tl-")
     assert run(place) == f"{RIGHT} False"
 
 
@@ -88,17 +99,166 @@ def test_code_of_another_source_is_made_again(place):
     assert len(files(place)) == 1
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_unusual_arrays_and_a_place_that_keeps_nothing_are_left_to_numba(place, monkeypatch, kept):
-    if not kept:
-        monkeypatch.setattr(machine_code, "folder", lambda: None)
+def test_unusual_arrays_are_left_to_numba(place):
     wide = np.ones((3, 4))
-    loaded(place).double(wide[:, ::2] if kept else wide, np.arange(3), np.bool_(True), np.int64(3))
-    right = np.array(RIGHT)[:, :1] * np.ones((1, 4))
-    if kept:
-        right[:, 1::2] = 1
-    assert (wide == right).all()
+    loaded(place).double(wide[:, ::2], np.arange(3), np.bool_(True), np.int64(3))
+    assert wide[:, ::2].tolist() == RIGHT
+    assert (wide[:, 1::2] == 1).all()
 
 
 def test_a_function_with_an_underscore_gives_its_value_back(place):
     assert loaded(place)._twice(3.0) == 6.0
+
+
+# -- places
+
+
+def test_code_that_others_could_have_written_is_passed_over(place, caches):
+    module = loaded(place)
+    call(module)
+    (kept,) = caches[0].iterdir()
+    for path in (caches[0], kept):
+        right = path.stat().st_mode
+        for wrong in (right | 0o020, right | 0o002):
+            path.chmod(wrong)
+            assert not module.double.is_kept()
+        path.chmod(right)
+        assert module.double.is_kept()
+        if os.geteuid() == 0:
+            os.chown(path, 4711, -1)
+            assert not module.double.is_kept()
+            os.chown(path, 0, -1)
+    kept.symlink_to(kept.rename(place / "elsewhere.o"))
+    assert not module.double.is_kept()
+
+
+def test_code_is_not_kept_where_others_can_write(place, caches, made):
+    caches[0].mkdir()
+    caches[0].chmod(0o777)
+    for _ in range(2):
+        call(loaded(place))
+    assert len(made) == len(files(place)) == 1
+    assert not list(caches[0].iterdir())
+
+
+def test_nobody_else_reads_what_is_kept_but_beside_the_package(place, monkeypatch):
+    for beside, modes in ((None, (0o700, 0o700, 0o600)), (place / "a" / "b", (0o700, 0o755, 0o644))):
+        if beside:
+            monkeypatch.setattr(machine_code, "BESIDE", beside)
+        folder = beside or place / "cache" / "imdh"
+        monkeypatch.setattr(machine_code, "places", lambda folder=folder: [folder])
+        call(loaded(place))
+        (made,) = folder.iterdir()
+        assert tuple(stat.S_IMODE(p.stat().st_mode) for p in (folder.parent, folder, made)) == modes
+
+
+def call(module: ModuleType) -> None:
+    X = np.ones((3, 2))
+    module.double(X, np.arange(3), True, 3)
+    assert X.tolist() == RIGHT
+
+
+def refused(*_: object, **__: object) -> None:
+    raise OSError
+
+
+@pytest.fixture
+def made(monkeypatch) -> list[machine_code.Kinds]:
+    """The kinds of arguments that are compiled for, one after the other."""
+    made: list[machine_code.Kinds] = []
+    compiler = machine_code._compiled
+
+    def counted(dispatcher: object, kinds: machine_code.Kinds) -> bytes:
+        made.append(kinds)
+        return compiler(dispatcher, kinds)
+
+    monkeypatch.setattr(machine_code, "_compiled", counted)
+    return made
+
+
+def full(file: int, mode: str, **_: object) -> None:
+    """`open` on a full disk."""
+    os.close(file)
+    raise OSError(mode)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault"),
+    [(tempfile, "mkstemp", refused), (machine_code, "open", full), (os, "replace", refused)],
+)
+def test_code_that_cannot_be_kept_is_used_and_leaves_nothing(
+    place, caches, monkeypatch, made, owner, name, fault
+):
+    module = loaded(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fault, raising=False)
+        call(module)
+    assert len(made) == 1
+    assert module.double.dispatcher not in module.double._entries.values()
+    assert [list(cache.iterdir()) for cache in caches] == [[], []]
+    assert not module.double.is_kept()
+
+
+def test_the_first_place_that_can_be_written_keeps_code(place, caches):
+    caches[0].touch()  # no folder
+    call(loaded(place))
+    assert len(files(place)) == 1
+    assert machine_code.can_keep()
+
+
+def test_code_is_read_where_nothing_can_be_written(place, caches, monkeypatch, made):
+    """As from a system's folder, filled by root."""
+    call(loaded(place))
+    assert len(list(caches[0].iterdir())) == 1
+    monkeypatch.setattr(tempfile, "mkstemp", refused)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    for _ in range(2):
+        module = loaded(place)
+        assert module.double.is_kept()
+        call(module)
+        caches.reverse()
+    assert len(made) == 1
+    assert not machine_code.can_keep()
+
+
+def test_code_of_another_function_is_refused(place, caches):
+    other = SOURCE[SOURCE.rindex("@compiled") :].replace("double", "other").replace("_twice", "-")
+    (place / "double.py").write_text(SOURCE + other)
+    module = loaded(place)
+    module.other(np.ones((3, 2)), np.arange(3), True, 3)
+    (made,) = caches[0].iterdir()
+    made.rename(made.with_name(made.name.replace("other", "double")))
+    call(module)
+
+
+def test_numbas_settings_have_code_of_their_own(place):
+    run(place)
+    assert run(place, NUMBA_BOUNDSCHECK="1") == f"{RIGHT} True"
+    assert len(files(place)) == 2
+    assert run(place) == f"{RIGHT} False"
+
+
+def test_code_made_by_another_compiler_is_made_again(place, caches, monkeypatch, tmp_path):
+    call(loaded(place))
+    module = loaded(place)
+    assert module.double.is_kept()
+    (tmp_path / "newer.py").write_text("")
+    monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "newer.py"))
+    assert not module.double.is_kept()
+
+
+def test_without_jit_functions_are_pythons(place):
+    run(place)
+    assert run(place, NUMBA_DISABLE_JIT="1") == f"{RIGHT} True"
+    assert len(files(place)) == 1
+
+
+def test_without_a_home_there_is_no_users_place(monkeypatch):
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert machine_code.places() == [machine_code.BESIDE]
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert machine_code.places() == [machine_code.BESIDE]
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert machine_code.places() == [machine_code.BESIDE, Path("/caches/imdh")]

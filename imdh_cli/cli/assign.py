@@ -114,7 +114,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
         keep = _kept(model, source.schema.names, o)
         if keep and any(part.format == "csv" for part in source.parts):
             _tell_text(voice, output, o)
-        tell_compiling(voice)
+        tell_compiling(voice, "standardise", "descend")
         from imdh_cli import pipeline
 
         params = pipeline.AssignParams(clusters=o["clusters"], keep=keep, extra=o["extra"], name=o["name"])

@@ -189,7 +189,7 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
             return
         if not source.rereadable:
             _tell_keeping(voice, params)
-        tell_compiling(voice)
+        tell_compiling(voice, "standardise", "learn", "learn_leaves", "count_leaves")
         from imdh_cli import pipeline
 
         if checkpoint is not None:
@@ -314,14 +314,15 @@ def _tell_keeping(voice: Voice, params: FitParams) -> None:
     voice.note(f"a stream is read once: its rows are kept in {gettempdir()} to be met again")
 
 
-def tell_compiling(voice: Voice) -> None:
-    """The first run compiles for some seconds; say so."""
+def tell_compiling(voice: Voice, *functions: str) -> None:
+    """The first run compiles for some seconds; say so. functions: those of the kernel that are called."""
     from imdh_cli import kernel, machine_code
 
-    if machine_code.folder() is None:
+    if kernel.compiled_before(*functions):
+        return
+    voice.say("compiling (first run only)")
+    if not machine_code.can_keep():
         voice.detail("compiled code cannot be kept between runs here; set NUMBA_CACHE_DIR to keep it")
-    if not kernel.compiled_before():
-        voice.say("compiling (first run only)")
 
 
 def tell_rows(voice: Voice, tally: Tally) -> None:

@@ -96,7 +96,7 @@ def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Vo
     from imdh_cli.features import ready
 
     threads = threads_asked(o["threads"], voice)
-    tell_compiling(voice)
+    tell_compiling(voice, "standardise", "recount", "count_leaves")
     from imdh_cli import pipeline
 
     with closing(open_source(data, options.source_params(o, threads))) as source:

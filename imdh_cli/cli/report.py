@@ -200,7 +200,7 @@ def _read(
     tally = Tally()
     with closing(open_source(data, options.source_params(o, threads))) as source:
         ready(source, model.spec)
-        tell_compiling(voice)
+        tell_compiling(voice, "standardise", "descend")
         from imdh_cli import pipeline
 
         parts = pipeline.labelled(
