@@ -116,7 +116,9 @@ def text(result: Mapping[str, Any]) -> str:
     """The table of the README."""
     sets: Mapping[str, Any] = result["sets"]
     some = next(iter(sets.values()))
-    seeds = len(some["nmi"]["shuffled"]["parquet"]["auto"])
+    seeds = {name: len(entry["nmi"]["shuffled"]["parquet"]["auto"]) for name, entry in sets.items()}
+    most = max(seeds.values())
+    fewer = "".join(f", {name} {n}" for name, n in seeds.items() if n < most)
     keys = list(losses(some, "auto"))
     header = ["set", "shuffled", *(f"{order}, {suffix}" for order, suffix in keys)]
     lines = []
@@ -142,7 +144,7 @@ def text(result: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             f"NMI of the shuffled file, and what the sorted ones lose (less is better; negative: a "
-            f"gain), K automatic / given, means over {seeds} seeds, `--buffer-rows` a twentieth of "
+            f"gain), K automatic / given, means over {most} seeds{fewer}; `--buffer-rows` is a twentieth of "
             "the rows.",
             common.markdown_table(header, lines),
             f"As streams on stdin, {told} of {3 * len(sets)} sorted files were warned of, and "
