@@ -153,7 +153,10 @@ def _zip_errors() -> Iterator[None]:
         raise ModelError(f"damaged: {_one_line(error)}", "copy the file again") from error
     except (EOFError, zlib.error, struct.error, OSError, IndexError, KeyError) as error:
         raise ModelError(f"damaged: {_one_line(error)}", "copy the file again") from error
-    except (NotImplementedError, RuntimeError, ValueError, OverflowError, MemoryError) as error:
+    # RuntimeError: what zipfile does not read, such as newer versions, patched data, strong encryption.
+    # ValueError: names that are no UTF-8, offsets of 2^63; OverflowError: these in a model from a pipe.
+    # MemoryError: arrays that the file does hold and the machine has no room for.
+    except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
         raise ModelError(f"cannot be read: {_one_line(error)}") from error
 
 

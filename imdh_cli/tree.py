@@ -218,7 +218,7 @@ def level_of(node: int) -> int:
 
 
 def splits_below(node: int, depth: int) -> np.ndarray:
-    """Numbers of the splits below a node of a tree of that depth, by level, from left to right."""
+    """Numbers of the splits below a node of a tree of that depth, (k,) int64, by level from left to right."""
     levels = [np.arange(node << k, (node + 1) << k) for k in range(1, depth - level_of(node))]
     return np.concatenate([np.empty(0, dtype=np.int64), *levels])
 

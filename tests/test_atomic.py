@@ -222,8 +222,7 @@ with AtomicFile(sys.argv[1], force=True) as out:
 def test_a_killed_run_leaves_the_old_file_and_no_temporary(tmp_path, number):
     path = tmp_path / "out.bin"
     path.write_bytes(b"old")
-    if number == signal.SIGKILL and not unnamed_files(tmp_path):
-        pytest.skip("this file system has no unnamed files")
+    leaves_nothing = number != signal.SIGKILL or unnamed_files(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", ENDLESS, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as run:
@@ -231,7 +230,9 @@ def test_a_killed_run_leaves_the_old_file_and_no_temporary(tmp_path, number):
         run.send_signal(number)
         run.wait(10)
     assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["out.bin"]
+    left = [name for name in names(tmp_path) if name != "out.bin"]
+    # Nobody can tidy after SIGKILL: where a file cannot be without a name, a hidden one stays.
+    assert not left if leaves_nothing else all(name.startswith(".") for name in left)
 
 
 TINY_DISK = """
@@ -252,9 +253,9 @@ def test_a_truly_full_disk_leaves_the_old_file(tmp_path):
     try:
         done = subprocess.run([*command, tmp_path, sys.executable], capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip("no unshare here")
+        pytest.skip("unshare is Linux's; elsewhere the limit of a file's size stands for a full disk")
     if done.returncode in (1, 77) and "out.bin" not in done.stdout:
-        pytest.skip("mounting is not allowed here")
+        pytest.skip("mounting is not allowed here; the limit of a file's size stands for a full disk")
     said, left = done.stdout.splitlines()
     assert said.startswith("1 cannot write")
     assert said.endswith("no space left on device")

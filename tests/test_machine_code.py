@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 from imdh_cli import machine_code
+from tests.modules import loaded
 
 SOURCE = """
 from imdh_cli.machine_code import compiled
@@ -65,15 +64,6 @@ def files(place: Path) -> list[Path]:
     return sorted((place / "cache" / "imdh").iterdir())
 
 
-def loaded(place: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("double", place / "double.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_a_second_run_does_without_numba(place):
     assert run(place) == f"{RIGHT} True"
     (made,) = files(place)
@@ -101,20 +91,20 @@ def test_code_of_another_source_is_made_again(place):
 
 def test_unusual_arrays_are_left_to_numba(place):
     wide = np.ones((3, 4))
-    loaded(place).double(wide[:, ::2], np.arange(3), np.bool_(True), np.int64(3))
+    loaded(place / "double.py").double(wide[:, ::2], np.arange(3), np.bool_(True), np.int64(3))
     assert wide[:, ::2].tolist() == RIGHT
     assert (wide[:, 1::2] == 1).all()
 
 
 def test_a_function_with_an_underscore_gives_its_value_back(place):
-    assert loaded(place)._twice(3.0) == 6.0
+    assert loaded(place / "double.py")._twice(3.0) == 6.0
 
 
 # -- places
 
 
 def test_code_that_others_could_have_written_is_passed_over(place, caches):
-    module = loaded(place)
+    module = loaded(place / "double.py")
     call(module)
     (kept,) = caches[0].iterdir()
     for path in (caches[0], kept):
@@ -136,7 +126,7 @@ def test_code_is_not_kept_where_others_can_write(place, caches, made):
     caches[0].mkdir()
     caches[0].chmod(0o777)
     for _ in range(2):
-        call(loaded(place))
+        call(loaded(place / "double.py"))
     assert len(made) == len(files(place)) == 1
     assert not list(caches[0].iterdir())
 
@@ -147,7 +137,7 @@ def test_nobody_else_reads_what_is_kept_but_beside_the_package(place, monkeypatc
             monkeypatch.setattr(machine_code, "BESIDE", beside)
         folder = beside or place / "cache" / "imdh"
         monkeypatch.setattr(machine_code, "places", lambda folder=folder: [folder])
-        call(loaded(place))
+        call(loaded(place / "double.py"))
         (made,) = folder.iterdir()
         assert tuple(stat.S_IMODE(p.stat().st_mode) for p in (folder.parent, folder, made)) == modes
 
@@ -189,7 +179,7 @@ def full(file: int, mode: str, **_: object) -> None:
 def test_code_that_cannot_be_kept_is_used_and_leaves_nothing(
     place, caches, monkeypatch, made, owner, name, fault
 ):
-    module = loaded(place)
+    module = loaded(place / "double.py")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fault, raising=False)
         call(module)
@@ -201,19 +191,19 @@ def test_code_that_cannot_be_kept_is_used_and_leaves_nothing(
 
 def test_the_first_place_that_can_be_written_keeps_code(place, caches):
     caches[0].touch()  # no folder
-    call(loaded(place))
+    call(loaded(place / "double.py"))
     assert len(files(place)) == 1
     assert machine_code.can_keep()
 
 
 def test_code_is_read_where_nothing_can_be_written(place, caches, monkeypatch, made):
     """As from a system's folder, filled by root."""
-    call(loaded(place))
+    call(loaded(place / "double.py"))
     assert len(list(caches[0].iterdir())) == 1
     monkeypatch.setattr(tempfile, "mkstemp", refused)
     monkeypatch.setattr(tempfile, "TemporaryFile", refused)
     for _ in range(2):
-        module = loaded(place)
+        module = loaded(place / "double.py")
         assert module.double.is_kept()
         call(module)
         caches.reverse()
@@ -224,7 +214,7 @@ def test_code_is_read_where_nothing_can_be_written(place, caches, monkeypatch, m
 def test_code_of_another_function_is_refused(place, caches):
     other = SOURCE[SOURCE.rindex("@compiled") :].replace("double", "other").replace("_twice", "-")
     (place / "double.py").write_text(SOURCE + other)
-    module = loaded(place)
+    module = loaded(place / "double.py")
     module.other(np.ones((3, 2)), np.arange(3), True, 3)
     (made,) = caches[0].iterdir()
     made.rename(made.with_name(made.name.replace("other", "double")))
@@ -239,8 +229,8 @@ def test_numbas_settings_have_code_of_their_own(place):
 
 
 def test_code_made_by_another_compiler_is_made_again(place, caches, monkeypatch, tmp_path):
-    call(loaded(place))
-    module = loaded(place)
+    call(loaded(place / "double.py"))
+    module = loaded(place / "double.py")
     assert module.double.is_kept()
     (tmp_path / "newer.py").write_text("")
     monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "newer.py"))

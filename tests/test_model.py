@@ -648,3 +648,64 @@ def test_arrays_that_no_model_has_come_with_what_to_do(model, path):
     with pytest.raises(ModelError, match="no array") as caught:
         load(path)
     assert "fit the model again" in (caught.value.hint or "")
+
+
+# --- archives that the zip reader cannot read -----------------------------------------------------
+
+
+def archive_with(path: Path, change) -> bytes:
+    """The model's arrays in an archive whose table of contents was changed before it was written."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(path) as model, zipfile.ZipFile(out, "w") as made:
+        for entry in model.infolist():
+            made.writestr(entry.filename, model.read(entry))
+        change(made.filelist[3])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("from_pipe", [False, True])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("extract_version", 99),  # NotImplementedError, a RuntimeError
+        ("flag_bits", 0x20),  # patched data: the same
+        ("flag_bits", 0x40),  # strong encryption: the same
+        ("header_offset", 2**63),  # ValueError from a file, OverflowError from memory
+    ],
+)
+def test_what_the_zip_reader_does_not_read_is_one_line(model, tmp_path, field, value, from_pipe):
+    save(model, tmp_path / "good.npz")
+    path = tmp_path / "odd.npz"
+    data = archive_with(tmp_path / "good.npz", lambda entry: setattr(entry, field, value))
+    if from_pipe:
+        os.mkfifo(path)
+        writer = threading.Thread(target=path.write_bytes, args=(data,))
+        writer.start()
+    else:
+        path.write_bytes(data)
+    with pytest.raises(ModelError, match="cannot be read"):
+        load(path)
+    if from_pipe:
+        writer.join()
+
+
+def test_a_name_that_is_no_utf_8_is_one_line(model, tmp_path):
+    save(model, tmp_path / "m.npz")
+    data = bytearray((tmp_path / "m.npz").read_bytes())
+    entry = data.rindex(b"PK\x01\x02")
+    data[entry + 9] |= 0x08  # the flag that names are UTF-8
+    data[entry + 46] = 0xFF
+    (tmp_path / "m.npz").write_bytes(data)
+    with pytest.raises(ModelError, match="cannot be read: 'utf-8'"):
+        load(tmp_path / "m.npz")
+
+
+def test_arrays_for_which_there_is_no_room_are_one_line(model, tmp_path, monkeypatch):
+    save(model, tmp_path / "m.npz")
+
+    def no_room(*_):
+        raise MemoryError("Unable to allocate 8 GiB")
+
+    monkeypatch.setattr("imdh_cli.model_file._read_body", no_room)
+    with pytest.raises(ModelError, match="cannot be read: Unable to allocate"):
+        load(tmp_path / "m.npz")

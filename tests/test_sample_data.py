@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+
+from tests.modules import loaded
 
 FOLDER = Path(__file__).parents[1] / "sample_data"
 # file -> package, the version it was taken from, rows, columns, hash of the content
@@ -60,12 +61,7 @@ def shipped(name: str) -> pa.Table:
 @pytest.fixture(scope="module")
 def rebuild() -> ModuleType:
     """The script that makes the files."""
-    spec = importlib.util.spec_from_file_location("rebuild", FOLDER / "rebuild.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(FOLDER / "rebuild.py")
 
 
 @pytest.mark.parametrize("name", ORIGIN)

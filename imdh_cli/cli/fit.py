@@ -42,7 +42,7 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
         "Columns": "--columns --exclude --id --categorical",
         "Number of clusters": "--clusters --min-size --max-clusters --weight --elbow",
         "Method": "--depth --preset --passes --recount --shuffle --buffer-rows --seed --scale --alpha "
-        "--penalty --bandwidth --bandwidth-decay --learning-decay --rate --clamp --step",
+        "--penalty --bandwidth --bandwidth-decay --learning-decay --rate --clamp --step --reseat",
         **options.READING,
     },
     context_settings={"help_option_names": ["-h", "--help"]},

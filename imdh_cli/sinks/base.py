@@ -158,6 +158,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if column.type != field.type:
             try:
                 column = column.cast(field.type)
+            # Invalid: a value does not fit the type; NotImplemented: nothing leads from type to type.
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise DataError(
                     f'column "{field.name}" changes from {field.type} to {column.type}'

@@ -5,7 +5,7 @@ one cluster. Planted
 Gaussians are well separated: two centres are at least 4 times the sum of the two standard deviations
 apart. *Planted*: weights uniform between 1 and 20, standard deviations between 1 and 5, centres
 Gaussian. *Packed*, which is harder: the weights 1 and 20 and the spreads 1 and 5 always occur, and
-the centres lie in the smallest box that holds them. *In one column*: two equal Gaussians, 9 standard
+the centres lie in the smallest box that holds them. *In one column*: equal Gaussians, 9 standard
 deviations apart in one column, the others noise. *Beside 0/1 columns*: three equal ones 9 apart in two
 columns, the others coin flips. A grid of 10 x 10 equal clusters is the hardest.
 20,000 rows each. Fits run in this process, by the package's functions, with the default parameters
