@@ -162,8 +162,8 @@ class Stages:
 class Learner:
     """One tree, its coordinates and its statistics, taught with blocks of raw rows.
 
-    After `begin_pass`, `meet` teaches the rows; after `begin_recount` it takes them down the frozen tree. columns:
-    what is known of the columns by now, which others go on adding to.
+    After `begin_pass`, `meet` teaches the rows; after `begin_recount` it takes them down the frozen tree.
+    columns: what is known of the columns by now, which others go on adding to.
     """
 
     def __init__(
