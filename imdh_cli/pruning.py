@@ -283,8 +283,11 @@ def depths_everywhere(histogram: np.ndarray, rows: int) -> np.ndarray:
     f = _density(histogram, rows, _CENTRES)
     left, right = np.maximum.accumulate(f)[:-1], np.maximum.accumulate(f[::-1])[-2::-1]
     at_edges = _density(histogram, rows, (_CENTRES[1:] + _CENTRES[:-1]) / 2)
+    lesser = np.minimum(left, right)  # 0 where one side is empty, and far from all rows
     depths = np.zeros(BINS + 1)
-    depths[1:-1] = np.maximum(0.0, 1.0 - at_edges / np.minimum(left, right))
+    depths[1:-1] = np.maximum(
+        0.0, 1.0 - np.divide(at_edges, lesser, out=np.ones_like(lesser), where=lesser > 0)
+    )
     return depths
 
 

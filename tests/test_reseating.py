@@ -99,6 +99,23 @@ def test_excess_mass_and_depth_at_any_edge_are_the_twins(histogram, edge):
         assert depth == pytest.approx(naive.valley_depth(h, 500, edge), abs=1e-9)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("place", [0, 16, 64, 127])
+def test_far_from_all_rows_there_is_no_valley(place):
+    """The density is 0 there to the last bit."""
+    h = np.zeros(128, np.int64)
+    h[place] = 1_000_000
+    assert not pruning.depths_everywhere(h, 1_000_000).any()
+
+
+def test_an_empty_tail_hides_no_valley():
+    """Of many rows the density is nought at 3 sd on one side: the valley aside is found all the same."""
+    tree = taught()
+    found = counted({1: histogram((-2.4, 0.1, 900_000), (-0.4, 0.1, 300_000))})
+    assert reseat(tree, found) == 1
+    assert -2.0 < tree.offsets[0] < -0.8
+
+
 def histogram(*modes: tuple[float, float, int]) -> np.ndarray:
     """(128,): Gaussian modes of (middle, sd, rows), in projected sds from the cut."""
     rng = np.random.default_rng(0)
