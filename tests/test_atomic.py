@@ -207,7 +207,6 @@ from imdh_cli.atomic import AtomicFile
 def stop(*_):
     raise SystemExit(130)
 signal.signal(signal.SIGTERM, stop)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins with it ignored
 with AtomicFile(sys.argv[1], force=True) as out:
     out.file.write(b"half" * 1_000_000)
     print("writing", flush=True)

@@ -533,3 +533,17 @@ def test_ctrl_c_stays_ignored_where_the_shell_has_it_ignored(folder, monkeypatch
         assert "RuntimeError: True" in imdh("prune", folder / "m.npz", "-k", 2, status=1).err
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+CHILD_OF_THE_SUITE = """
+import subprocess, sys
+import tests.conftest
+child = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+sys.exit(subprocess.run([sys.executable, "-c", child], stderr=subprocess.DEVNULL).returncode == 0)
+"""
+
+
+def test_a_suite_in_a_shells_background_can_interrupt_its_programs():
+    """Where SIGINT was ignored at the start, and children would inherit that."""
+    background = ["bash", "-c", 'trap \'\' INT; exec "$0" "$@"', sys.executable, "-c", CHILD_OF_THE_SUITE]
+    assert subprocess.run(background, cwd=ROOT, check=False).returncode == 0
