@@ -115,7 +115,7 @@ class Browser:
             self._receive()
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a piece of JavaScript, which the page itself need not allow."""
+        """The value of a fragment of JavaScript, which the page itself need not allow."""
         result = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in result:
             raise RuntimeError(result["exceptionDetails"]["text"])

@@ -14,7 +14,7 @@ import pytest
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk
-from imdh_cli.sources.csv_file import CsvPart
+from imdh_cli.sources.csv.file import CsvPart
 
 
 def stream(data: bytes, **params: Any) -> CsvPart:

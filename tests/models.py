@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from imdh_cli.core.pruning import prune
 from imdh_cli.features import Column, FeatureSpec
 from imdh_cli.model import Model
 from imdh_cli.params import Clusters, FitParams, LearnParams, PruneParams
-from imdh_cli.pruning import prune
 
 CLIP = 10.0
 

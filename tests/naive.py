@@ -426,7 +426,7 @@ def best_edge(histogram: Array, n: int) -> int:
     return best if better else 64
 
 
-def reseat(tree: Tree) -> list[int]:
+def relocate(tree: Tree) -> list[int]:
     """Every split, from the root down, to the best place known from the last windows. Returns what moved.
 
     A split below one that moved starts anew from the direction it had, and is not asked.

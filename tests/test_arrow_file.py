@@ -101,11 +101,11 @@ def test_feather_version_2_is_an_arrow_file(tmp_path: Path) -> None:
     assert features_of(source.chunks(["id"])) == table(100).select(["id"])
 
 
-def test_record_batches_are_pieces(tmp_path: Path) -> None:
+def test_record_batches_are_fragments(tmp_path: Path) -> None:
     path = arrow(tmp_path / "t.arrow", table(250), 100)
-    pieces = opened(path, batch_rows=30).pieces(["id"]) or []
-    assert [p.rows for p in pieces] == [100, 100, 50]
-    chunks = [c for p in reversed(pieces) for c in p.chunks()]
+    fragments = opened(path, batch_rows=30).fragments(["id"]) or []
+    assert [p.rows for p in fragments] == [100, 100, 50]
+    chunks = [c for p in reversed(fragments) for c in p.chunks()]
     assert chunks[0].origin == (path, 200)
     assert sorted(features_of(chunks)["id"].to_pylist()) == list(range(250))
 
@@ -134,7 +134,7 @@ def test_a_stream_in_a_file_can_be_read_again(tmp_path: Path) -> None:
     path.write_bytes(arrow_stream(table(250), 100))
     source = opened(path, batch_rows=64)
     assert source.rereadable
-    assert source.pieces(["id"]) is None
+    assert source.fragments(["id"]) is None
     assert source.sample(120) == table(250).slice(0, 120)
     for _ in range(2):
         assert features_of(source.chunks(["id", "x"])) == table(250).select(["id", "x"])

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.benchmarks import accuracy, common, order, planted, soak, speed, strikes
+from tests.benchmarks import accuracy, common, order, planted, soak, speed
+from tests.benchmarks import fault_injection as faults
 
 TABLES = {"accuracy": accuracy, "order": order, "planted": planted, "soak": soak, "speed": speed}
 
@@ -90,37 +91,43 @@ def test_a_run_knows_its_memory_and_its_failure() -> None:
         common.run([sys.executable, "-c", "raise SystemExit(3)"])
 
 
-LABELS = strikes.Job("assign", ("assign",), "labels.csv")
-FIT = strikes.Job("fit", ("fit", "--checkpoint", "1"), "m.npz")
+LABELS = faults.Job("assign", ("assign",), "labels.csv")
+FIT = faults.Job("fit", ("fit", "--checkpoint", "1"), "m.npz")
 STOPPED = "imdh: interrupted; no file was written\n"
 
 
 @pytest.mark.parametrize(
     ("job", "fault", "status", "said", "files", "wrong"),
     [
-        (LABELS, strikes.NONE, 0, "", {"labels.csv": "new"}, ""),
-        (LABELS, strikes.NONE, 0, "", {"labels.csv": "old"}, "status 0 without"),
-        (LABELS, strikes.TERM, 130, STOPPED, {"labels.csv": "old"}, ""),
-        (LABELS, strikes.TERM, 130, STOPPED, {"labels.csv": "new"}, "it says that no file"),
-        (LABELS, strikes.TERM, -15, "", {"labels.csv": "old"}, "status -15"),
-        (LABELS, strikes.TERM, 130, "", {"labels.csv": "old", ".labels.csv.1.tmp": ""}, "left behind"),
-        (LABELS, strikes.KILL, -9, "", {"labels.csv": "old", ".labels.csv.1.tmp": ""}, ""),
-        (LABELS, strikes.KILL, -9, "", {"labels.csv": "ne"}, "neither"),
-        (LABELS, strikes.KILL, -9, "", {}, "neither"),
-        (LABELS, strikes.FULL, 1, "error: full\n", {"labels.csv": "old"}, ""),
-        (LABELS, strikes.FULL, 1, "error: x\nTraceback", {"labels.csv": "old"}, "a traceback"),
-        (FIT, strikes.TERM, 130, "", {"m.npz": "old", "m.npz.checkpoint": ""}, ""),
-        (FIT, strikes.NONE, 0, "", {"m.npz": "new", "m.npz.checkpoint": ""}, "outlives"),
+        (LABELS, faults.NONE, 0, "", {"labels.csv": "new"}, ""),
+        (LABELS, faults.NONE, 0, "", {"labels.csv": "old"}, "status 0 without"),
+        (LABELS, faults.TERM, 130, STOPPED, {"labels.csv": "old"}, ""),
+        (LABELS, faults.TERM, 130, STOPPED, {"labels.csv": "new"}, "it says that no file"),
+        (LABELS, faults.TERM, -15, "", {"labels.csv": "old"}, "status -15"),
+        (LABELS, faults.TERM, 130, "", {"labels.csv": "old", ".labels.csv.1.tmp": ""}, "left behind"),
+        (LABELS, faults.KILL, -9, "", {"labels.csv": "old", ".labels.csv.1.tmp": ""}, ""),
+        (LABELS, faults.KILL, -9, "", {"labels.csv": "ne"}, "neither"),
+        (LABELS, faults.KILL, -9, "", {}, "neither"),
+        (LABELS, faults.FULL, 1, "error: full\n", {"labels.csv": "old"}, ""),
+        (LABELS, faults.FULL, 1, "error: x\nTraceback", {"labels.csv": "old"}, "a traceback"),
+        (FIT, faults.TERM, 130, "", {"m.npz": "old", "m.npz.checkpoint": ""}, ""),
+        (FIT, faults.NONE, 0, "", {"m.npz": "new", "m.npz.checkpoint": ""}, "outlives"),
     ],
 )  # fmt: skip
 def test_a_soak_sees_what_is_wrong(
-    tmp_path: Path, job: strikes.Job, fault: str, status: int, said: str, files: dict[str, str], wrong: str
+    tmp_path: Path,
+    job: faults.Job,
+    fault: str,
+    status: int,
+    said: str,
+    files: dict[str, str],
+    wrong: str,
 ) -> None:
     """Old and whole outputs pass; lost and half written ones, leftovers and odd statuses do not."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o600)
-    old, whole = strikes.digest(b"old"), strikes.digest(b"new")
-    found = soak.examine(job, fault, strikes.End(status, b"", said), tmp_path, old, whole)
+    old, whole = faults.digest(b"old"), faults.digest(b"new")
+    found = soak.examine(job, fault, faults.End(status, b"", said), tmp_path, old, whole)
     assert [text for text in found.wrong if wrong not in text or not wrong] == []
     assert bool(found.wrong) == bool(wrong)

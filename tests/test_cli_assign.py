@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from imdh_cli import pruning
+from imdh_cli.core import pruning
 from tests.cli import arrays, blobs, descend, imdh, labels, one_line_error, write
 
 ROWS = 100_000

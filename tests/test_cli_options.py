@@ -159,17 +159,17 @@ def test_a_checkpoint_of_an_earlier_run_is_noted(table, tmp_path):
     ],
 )
 def test_a_speed_is_said_in_a_unit_that_shows_it(speed, words):
-    from imdh_cli.cli.show import speed_in_words
+    from imdh_cli.cli.console import speed_in_words
 
     assert speed_in_words(speed) == words
 
 
 def test_the_parts_of_a_cluster_are_listed(monkeypatch):
-    from imdh_cli.cli import going_on
+    from imdh_cli.cli import resume as resuming
 
     fate = {"cluster": 2, "node": 5, "became": [3, 4, 5], "how": "split"}
-    monkeypatch.setattr("imdh_cli.reprune.fates", lambda *_: [fate])
-    assert going_on.fate_lines(None, None) == ["cluster 2 (node 5) was split into clusters 3, 4 and 5"]
+    monkeypatch.setattr("imdh_cli.pipeline.prune.cluster_changes", lambda *_: [fate])
+    assert resuming.change_lines(None, None) == ["cluster 2 (node 5) was split into clusters 3, 4 and 5"]
 
 
 def test_views_that_exclude_each_other_are_listed(model):

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from imdh_cli import pipeline
 from imdh_cli.features import Tally
 from imdh_cli.model import load
 from imdh_cli.params import SourceParams
+from imdh_cli.pipeline.labelled import labelled as labelled_rows
 from imdh_cli.report.scatter import Sampler
 from imdh_cli.report.summary import schema, summarise
 from imdh_cli.sources import open_source
@@ -370,7 +370,7 @@ def test_no_compiler_is_loaded_without_data(world, tmp_path):
 
 def labelled(model, data, keep=(), **options):
     source = open_source([str(data)], SourceParams(batch_rows=700))
-    return list(pipeline.labelled(model, source, keep, **options))
+    return list(labelled_rows(model, source, keep, **options))
 
 
 def test_labelled_rows_are_those_of_the_model_in_their_order(world):

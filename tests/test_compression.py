@@ -17,7 +17,7 @@ import pytest
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.compression import Counted, codec_of, unpacked
-from imdh_cli.sources.csv_file import CsvPart
+from imdh_cli.sources.csv.file import CsvPart
 from tests.csv_files import numbers, saved, stream
 
 ROWS = b"".join(b"%d,%d\n" % (i, i * i) for i in range(20_000))

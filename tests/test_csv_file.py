@@ -19,7 +19,8 @@ import pytest
 
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources import csv_file, records
+from imdh_cli.sources.csv import file as csv_file
+from imdh_cli.sources.csv import scanner
 from tests.csv_files import bad_rows, columns, error, numbers, saved, stream, texts, written
 
 FLOAT, TEXT = pa.float64(), pa.string()
@@ -250,7 +251,7 @@ def test_an_unclosed_quote_is_an_error_never_fewer_rows(rows: bytes, skip: str, 
 def test_an_unclosed_quote_in_a_large_file_is_found_without_reading_it_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(records, "MAX_RECORD", 1 << 20)
+    monkeypatch.setattr(scanner, "MAX_RECORD", 1 << 20)
     part = stream(b'x,s\n1,a\n2,"b\n' + b"3,c\n" * 5_000_000)
     assert error(part, ["x"]).message.startswith("t.csv, line 3: a quote is opened here")
     assert part.bytes_read < 9_000_000
@@ -328,7 +329,7 @@ def test_a_header_without_rows_has_no_rows() -> None:
 def test_an_empty_file_has_no_columns_and_no_rows(data: bytes, tmp_path: Path) -> None:
     part = saved(tmp_path, data)
     assert (part.rows, part.schema.names, list(part.chunks(["x"]))) == (0, [], [])
-    assert part.pieces(["x"]) == []
+    assert part.fragments(["x"]) == []
     assert part.sample(5, []).num_rows == 0
 
 
@@ -545,7 +546,7 @@ def test_nul_bytes_in_the_header_are_an_error() -> None:
         stream(b"x,y\0\0\0\n1,2\n")
 
 
-# Streams, chunks, pieces, samples
+# Streams, chunks, fragments, samples
 
 
 def test_a_stream_is_read_once_and_only_once() -> None:
@@ -608,7 +609,7 @@ def test_rows_behind_the_limit_are_not_looked_at(tmp_path: Path) -> None:
     for threads in (1, 2):
         part = saved(tmp_path, data, max_rows=10, threads=threads)
         assert len(numbers(part)["x"]) == 10
-        assert part.pieces(["x"]) is None
+        assert part.fragments(["x"]) is None
         assert error(saved(tmp_path, data, max_rows=11), ["x"]).message.startswith("t.csv, line 12")
 
 
@@ -617,32 +618,32 @@ def test_no_columns_at_all_still_give_rows() -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_pieces_hold_the_rows_of_the_file_once_each(tmp_path: Path) -> None:
+def test_fragments_hold_the_rows_of_the_file_once_each(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     texts_ = ["a", "b,c", 'd"e', "f\ng", "\r\n", ""]
     rows = [[i, texts_[k]] for i, k in enumerate(rng.integers(0, 6, 5000))]
     part = saved(tmp_path, b"\xef\xbb\xbf" + written([["x", "s"], *rows]))
-    pieces = part.pieces(["x", "s"])
-    assert pieces is not None
-    assert len(pieces) >= 50
-    assert max(p.size for p in pieces) < 3 * min(p.size for p in pieces[:-1])
+    fragments = part.fragments(["x", "s"])
+    assert fragments is not None
+    assert len(fragments) >= 50
+    assert max(p.size for p in fragments) < 3 * min(p.size for p in fragments[:-1])
     whole = columns(part.chunks(["x", "s"]), ["x", "s"])
-    assert columns((c for p in pieces for c in p.chunks()), ["x", "s"]) == whole
+    assert columns((c for p in fragments for c in p.chunks()), ["x", "s"]) == whole
     assert whole["x"] == [float(i) for i in range(5000)]
-    assert columns(pieces[7].chunks(), ["x"]) == columns(pieces[7].chunks(), ["x"])
+    assert columns(fragments[7].chunks(), ["x"]) == columns(fragments[7].chunks(), ["x"])
 
 
-def test_a_fault_in_a_piece_is_named_by_its_row_in_the_file(tmp_path: Path) -> None:
+def test_a_fault_in_a_fragment_is_named_by_its_row_in_the_file(tmp_path: Path) -> None:
     rows = [b"1,2\n"] * 5000
     rows[4000] = b"1,word\n"
     rows[4500] = b"1\n"
     part = saved(tmp_path, b"x,y\n\n" + b"".join(rows))
-    pieces = part.pieces(["x", "y"])
-    assert pieces is not None
+    fragments = part.fragments(["x", "y"])
+    assert fragments is not None
     found = []
-    for piece in pieces:
+    for fragment in fragments:
         try:
-            list(piece.chunks())
+            list(fragment.chunks())
         except DataError as raised:
             found.append(raised.message)
     assert found == [
@@ -651,11 +652,11 @@ def test_a_fault_in_a_piece_is_named_by_its_row_in_the_file(tmp_path: Path) -> N
     ]
 
 
-def test_there_are_no_pieces_where_the_file_cannot_be_sought_in(tmp_path: Path) -> None:
-    assert stream(b"x\n1\n").pieces(["x"]) is None
-    assert saved(tmp_path, gzip.compress(b"x\n1\n")).pieces(["x"]) is None
-    assert saved(tmp_path, "x\n1\n".encode("utf-16")).pieces(["x"]) is None
-    assert saved(tmp_path, "é\n1\n".encode("latin-1"), encoding="latin-1").pieces(["é"]) is not None
+def test_there_are_no_fragments_where_the_file_cannot_be_sought_in(tmp_path: Path) -> None:
+    assert stream(b"x\n1\n").fragments(["x"]) is None
+    assert saved(tmp_path, gzip.compress(b"x\n1\n")).fragments(["x"]) is None
+    assert saved(tmp_path, "x\n1\n".encode("utf-16")).fragments(["x"]) is None
+    assert saved(tmp_path, "é\n1\n".encode("latin-1"), encoding="latin-1").fragments(["é"]) is not None
 
 
 def test_two_readings_at_a_time_do_not_disturb_each_other(tmp_path: Path) -> None:
@@ -714,13 +715,13 @@ def test_a_fault_before_a_byte_that_does_not_decode_is_reported_first() -> None:
     assert numbers(part, ["x"]) == {"x": [1.0]}
 
 
-def test_a_file_cut_while_its_pieces_are_read_is_an_error(tmp_path: Path) -> None:
+def test_a_file_cut_while_its_fragments_are_read_is_an_error(tmp_path: Path) -> None:
     part = saved(tmp_path, b"x\n" + b"1\n" * 10_000)
-    pieces = part.pieces(["x"])
-    assert pieces is not None
+    fragments = part.fragments(["x"])
+    assert fragments is not None
     (tmp_path / "t.csv").write_bytes(b"x\n1\n")
     with pytest.raises(DataError, match="shorter while it was read"):
-        list(pieces[-1].chunks())
+        list(fragments[-1].chunks())
 
 
 def test_a_delimiter_that_ends_every_row_but_the_header_makes_an_empty_column(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pyarrow as pa
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from imdh_cli.sources import csv_file
+from imdh_cli.sources.csv import file as csv_file
 from tests.csv_files import bad_rows, columns, error, read_by_csv, saved, stream, texts, written
-from tests.test_records import letter_by_letter
+from tests.test_csv_scanner import letter_by_letter
 
 ENCODINGS = ("utf-8", "utf-8-sig", "latin-1", "cp1252", "koi8-r", "utf-16", "utf-16-be", "utf-32", "gb18030")
 
@@ -88,9 +88,9 @@ def test_a_table_comes_back_equal(table: dict[str, Any]) -> None:
             assert [r for c in chunks for r in zip(*c.kept.to_pydict().values(), strict=True)] == [
                 tuple(row) for row in rows
             ]
-            pieces = part.pieces(numeric)
-            if pieces is not None:
-                assert columns((c for p in pieces for c in p.chunks()), numeric) == expected
+            fragments = part.fragments(numeric)
+            if fragments is not None:
+                assert columns((c for p in fragments for c in p.chunks()), numeric) == expected
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli import learning
+from imdh_cli.core import learner as learner_module
 from tests.cli import arrays, assert_same_arrays, blobs, imdh, write
 
 ROWS, BUFFER, BLOCK = 3000, 400, 128
@@ -21,8 +21,8 @@ ROWS, BUFFER, BLOCK = 3000, 400, 128
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks and windows of few rows and processors enough: all turns of a large run in a small one."""
-    monkeypatch.setattr(learning, "BLOCK_ROWS", BLOCK)
-    monkeypatch.setattr(learning, "WINDOW_ROWS", BLOCK)
+    monkeypatch.setattr(learner_module, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(learner_module, "WINDOW_ROWS", BLOCK)
     monkeypatch.setattr("imdh_cli.pipeline.passes.SEED_ROWS", BLOCK // 2)
     monkeypatch.setattr("imdh_cli.cli.options.usable_threads", lambda: 8)
 
@@ -58,13 +58,13 @@ def fitted(data: Path, folder: Path, *words: object, stdin: bytes = b"") -> Path
     return model
 
 
-# Every way in which rows are met: at once, mixed from pieces, through the buffer, as they come; in one
+# Every way in which rows are met: at once, mixed from fragments, through the buffer, as they come; in one
 # pass whose statistics are windows, or in several with a recount.
 WAYS = {
     "in memory": [],
     "in memory, one pass": ["--passes", 1, "--recount", "no"],
-    "pieces": ["--buffer-rows", BUFFER],
-    "pieces, one pass": ["--buffer-rows", BUFFER, "--passes", 1, "--recount", "no"],
+    "fragments": ["--buffer-rows", BUFFER],
+    "fragments, one pass": ["--buffer-rows", BUFFER, "--passes", 1, "--recount", "no"],
     "buffer": ["--buffer-rows", BUFFER, "--shuffle", "buffer"],
     "as they come": ["--buffer-rows", BUFFER, "--shuffle", "none", "--passes", 1, "--recount", "no"],
     "filled": ["--buffer-rows", BUFFER, "--missing", "mean", "--scale", "none"],
@@ -119,7 +119,7 @@ def test_rows_left_out_do_not_matter(world, tmp_path):
 
 
 def test_another_seed_gives_another_tree(world, tmp_path):
-    for way in ("in memory", "pieces", "buffer"):
+    for way in ("in memory", "fragments", "buffer"):
         one = fitted(world.groups, tmp_path, *WAYS[way])
         assert_same_arrays(one, fitted(world.groups, tmp_path, *WAYS[way], "--seed", 0))
         other = fitted(world.groups, tmp_path, *WAYS[way], "--seed", 1)
@@ -143,7 +143,7 @@ def test_labels_are_the_same_bytes(world, tmp_path, suffix):
 
 
 def test_a_recount_is_the_same_bytes(world, tmp_path):
-    model = fitted(world.groups, tmp_path, *WAYS["pieces, one pass"])
+    model = fitted(world.groups, tmp_path, *WAYS["fragments, one pass"])
     outs = []
     for threads, batch in [(1, 65536), (3, 7)]:
         for data in (world.csv, world.groups):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from imdh_cli import checkpoint
+from imdh_cli.pipeline import checkpoint
 from tests.cli import blobs, imdh, write
 
 ROWS = 1500

@@ -56,7 +56,7 @@ def test_1_a_bug_is_one_line_and_a_traceback_only_with_debug(folder, monkeypatch
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("imdh_cli.reprune.reprune", broken)
+    monkeypatch.setattr("imdh_cli.pipeline.prune.reprune", broken)
     ran = imdh("prune", folder / "m.npz", "-k", 2, status=1)
     assert one_line_error(ran.err) == "a bug in imdh: RuntimeError: two lines"
     assert "--debug" in ran.err
@@ -67,7 +67,7 @@ def test_1_no_memory_is_said_in_words(folder, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("imdh_cli.reprune.reprune", broken)
+    monkeypatch.setattr("imdh_cli.pipeline.prune.reprune", broken)
     assert one_line_error(imdh("prune", folder / "m.npz", "-k", 2, status=1).err) == "out of memory"
 
 
@@ -148,7 +148,7 @@ def test_130_interrupted(folder, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("imdh_cli.reprune.reprune", interrupted)
+    monkeypatch.setattr("imdh_cli.pipeline.prune.reprune", interrupted)
     ran = imdh("prune", folder / "m.npz", "-k", 2, status=130)
     assert ran.err == "imdh: interrupted; no file was written\n"
 
@@ -408,7 +408,7 @@ def test_a_second_signal_would_end_it_at_once(folder, monkeypatch):
         finally:
             then.extend([signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)])
 
-    monkeypatch.setattr("imdh_cli.reprune.reprune", interrupted)
+    monkeypatch.setattr("imdh_cli.pipeline.prune.reprune", interrupted)
     imdh("prune", folder / "m.npz", "-k", 2, status=130)
     assert then == [signal.SIG_DFL, signal.SIG_DFL]
 
@@ -527,7 +527,7 @@ def test_ctrl_c_stays_ignored_where_the_shell_has_it_ignored(folder, monkeypatch
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError(str(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))
 
-    monkeypatch.setattr("imdh_cli.reprune.reprune", broken)
+    monkeypatch.setattr("imdh_cli.pipeline.prune.reprune", broken)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         assert "RuntimeError: True" in imdh("prune", folder / "m.npz", "-k", 2, status=1).err

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdh_cli.errors import DataError, ModelError, UsageError
-from imdh_cli.features import Column, FeatureSpec, Tally, choose, extract, ready
+from imdh_cli.features import Column, FeatureSpec, Tally, bind_features, extract, select_features
 from imdh_cli.params import FeatureParams
 from imdh_cli.sources import Chunk, TableSource
 from tests.tables import opened, parquet
@@ -107,7 +107,7 @@ def test_a_numeric_type_is_used(tmp_path: Path, name: str) -> None:
     column, values = USED[name]
     source = source_of(tmp_path, {"v": column, "x": [0.5, 0.25, 0.75]})
     for params in (FeatureParams(), FeatureParams(columns=("v", "x"))):
-        selection = choose(source, params)
+        selection = select_features(source, params)
         assert selection.spec.names == ("v", "x")
         X, used, _ = read(source, selection.spec)
         assert X[:, 0].tolist() == values
@@ -129,25 +129,25 @@ def test_a_type_that_is_no_number_is_left_out_with_a_note_and_refused_when_named
     tmp_path: Path, name: str
 ) -> None:
     source = source_of(tmp_path, {"v": LEFT_OUT[name], "x": [0.5, 0.25, 0.75]})
-    selection = choose(source, FeatureParams())
+    selection = select_features(source, FeatureParams())
     assert selection.spec.names == ("x",)
     assert [n for n, _ in selection.left_out] == ["v"]
     assert len(selection.notes) == 1
     assert '"v"' in selection.notes[0]
     with pytest.raises(DataError, match=r'column "v" is .*, not numbers'):
-        choose(source, FeatureParams(columns=("v", "x")))
+        select_features(source, FeatureParams(columns=("v", "x")))
 
 
 @pytest.mark.parametrize("name", TEXT)
 def test_text_is_left_out_refused_or_one_hot_as_asked(tmp_path: Path, name: str) -> None:
     source = source_of(tmp_path, {"v": TEXT[name], "x": [0.5, 0.25, 0.75]})
-    ignored = choose(source, FeatureParams())
+    ignored = select_features(source, FeatureParams())
     assert ignored.spec.names == ("x",)
     assert "--categorical onehot" in ignored.notes[0]
     for params in (FeatureParams(columns=("v",)), FeatureParams(categorical="error")):
         with pytest.raises(DataError, match='column "v" is text, not numbers: it holds "b"'):
-            choose(source, params)
-    hot = choose(source, FeatureParams(categorical="onehot"))
+            select_features(source, params)
+    hot = select_features(source, FeatureParams(categorical="onehot"))
     assert hot.spec.names == ("v=a", "v=b", "x")
     X, _, _ = read(source, hot.spec)
     assert X.tolist() == [[0, 1, 0.5], [1, 0, 0.25], [0, 1, 0.75]]
@@ -156,18 +156,18 @@ def test_text_is_left_out_refused_or_one_hot_as_asked(tmp_path: Path, name: str)
 def test_an_extension_type_is_no_number_even_where_it_is_stored_as_one(tmp_path: Path) -> None:
     frame = pd.DataFrame({"when": pd.period_range("2024-01", periods=3, freq="M"), "x": [1.5, 2, 1]})
     frame.to_parquet(tmp_path / "t.parquet")
-    assert choose(opened(tmp_path / "t.parquet"), FeatureParams()).spec.names == ("x",)
+    assert select_features(opened(tmp_path / "t.parquet"), FeatureParams()).spec.names == ("x",)
 
 
 def test_whole_numbers_beyond_2_53_are_rounded_with_a_note(tmp_path: Path) -> None:
     big = [2**63 + 1025, 5, 2**60 + 1]
     source = source_of(tmp_path, {"v": pa.array(big, pa.uint64())})
     for params in (FeatureParams(), FeatureParams(columns=("v",))):
-        selection = choose(source, params)
+        selection = select_features(source, params)
         assert any("2^53" in note and '"v"' in note for note in selection.notes)
         assert read(source, selection.spec)[0][:, 0].tolist() == [float(b) for b in big]
     small = source_of(tmp_path, {"v": pa.array([2**53, 5, 1], pa.int64())})
-    assert choose(small, FeatureParams()).notes == []
+    assert select_features(small, FeatureParams()).notes == []
 
 
 def test_the_matrix_is_what_pandas_makes_of_the_file(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_matrix_is_what_pandas_makes_of_the_file(tmp_path: Path) -> None:
     frame.loc[rng.random(500) < 0.1, "d"] = np.nan
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=77)
     source = opened(tmp_path / "t.parquet", batch_rows=50)
-    spec = choose(source, FeatureParams(columns=("d", "b", "f", "i"))).spec
+    spec = select_features(source, FeatureParams(columns=("d", "b", "f", "i"))).spec
     X, used, _ = read(source, spec)
     truth = frame[["d", "b", "f", "i"]].to_numpy(np.float64)
     assert np.array_equal(X[used], truth[~np.isnan(truth).any(axis=1)])
@@ -195,7 +195,7 @@ def test_the_matrix_is_what_pandas_makes_of_the_file(tmp_path: Path) -> None:
 
 def test_excluded_columns_and_ids_are_no_features(tmp_path: Path) -> None:
     source = source_of(tmp_path, {n: [1.5, 0.5] for n in "abcd"})
-    selection = choose(source, FeatureParams(exclude=("b",), ids=("d",)))
+    selection = select_features(source, FeatureParams(exclude=("b",), ids=("d",)))
     assert selection.spec.names == ("a", "c")
     assert selection.ids == ("d",)
     assert selection.notes == []
@@ -204,7 +204,7 @@ def test_excluded_columns_and_ids_are_no_features(tmp_path: Path) -> None:
 
 def test_the_order_named_is_the_order_of_the_matrix(tmp_path: Path) -> None:
     source = source_of(tmp_path, {"a": [1.0], "b": [2.0], "c": [3.0]})
-    spec = choose(source, FeatureParams(columns=("c", "a"))).spec
+    spec = select_features(source, FeatureParams(columns=("c", "a"))).spec
     assert read(source, spec)[0].tolist() == [[3.0, 1.0]]
 
 
@@ -212,14 +212,14 @@ def test_the_order_named_is_the_order_of_the_matrix(tmp_path: Path) -> None:
 def test_a_name_that_is_not_there_is_an_error_with_the_nearest(tmp_path: Path, where: str) -> None:
     source = source_of(tmp_path, {"price_eur": [1.0], "size": [2.0]})
     with pytest.raises(DataError, match='no column "price_usd"') as caught:
-        choose(source, FeatureParams(**{where: ("price_usd",)}))  # type: ignore[arg-type]
+        select_features(source, FeatureParams(**{where: ("price_usd",)}))  # type: ignore[arg-type]
     assert "price_eur" in str(caught.value.hint)
 
 
 def test_a_name_with_blanks_is_suggested(tmp_path: Path) -> None:
     source = source_of(tmp_path, {" Size ": [1.0]})
     with pytest.raises(DataError) as caught:
-        choose(source, FeatureParams(columns=("size",)))
+        select_features(source, FeatureParams(columns=("size",)))
     assert '" Size "' in str(caught.value.hint)
 
 
@@ -231,17 +231,17 @@ def test_names_that_contradict_each_other_are_a_usage_error(tmp_path: Path) -> N
         FeatureParams(columns=("a",), ids=("a",)),
     ):
         with pytest.raises(UsageError, match='"a"'):
-            choose(source, params)
+            select_features(source, params)
 
 
 def test_a_pandas_index_is_no_feature_unless_named(tmp_path: Path) -> None:
     index = pd.Index([5.5, 3.5, 4.5], name="key")
     pd.DataFrame({"x": [1.0, 2.0, 1.5]}, index=index).to_parquet(tmp_path / "t.parquet")
     source = opened(tmp_path / "t.parquet")
-    selection = choose(source, FeatureParams())
+    selection = select_features(source, FeatureParams())
     assert selection.spec.names == ("x",)
     assert '"key"' in selection.notes[0]
-    assert choose(source, FeatureParams(columns=("key", "x"))).spec.names == ("key", "x")
+    assert select_features(source, FeatureParams(columns=("key", "x"))).spec.names == ("key", "x")
 
 
 @pytest.mark.parametrize("values", [range(40), range(1000, 40, -17), [i * i for i in range(40)]])
@@ -254,10 +254,10 @@ def test_a_monotone_id_is_no_feature_unless_named(tmp_path: Path, values: Any, f
         source = csv_source(tmp_path, "id,x\n" + rows)
     else:
         source = source_of(tmp_path, {"id": values, "x": x})
-    selection = choose(source, FeatureParams())
+    selection = select_features(source, FeatureParams())
     assert selection.spec.names == ("x",)
     assert '"id": looks like an identifier' in selection.notes[0]
-    assert choose(source, FeatureParams(columns=("id", "x"))).spec.names == ("id", "x")
+    assert select_features(source, FeatureParams(columns=("id", "x"))).spec.names == ("id", "x")
 
 
 def test_an_id_may_start_again_in_each_file(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_an_id_may_start_again_in_each_file(tmp_path: Path) -> None:
     for i in range(3):
         content = {"row": range(40), "n": rng.integers(0, 9, 40), "x": rng.random(40)}
         parquet(tmp_path / f"{i}.parquet", pa.table({k: list(v) for k, v in content.items()}))
-    assert choose(opened(tmp_path), FeatureParams()).spec.names == ("n", "x")
+    assert select_features(opened(tmp_path), FeatureParams()).spec.names == ("n", "x")
 
 
 @pytest.mark.parametrize(
@@ -279,12 +279,12 @@ def test_an_id_may_start_again_in_each_file(tmp_path: Path) -> None:
 )
 def test_what_only_resembles_an_id_is_a_feature(tmp_path: Path, column: pa.Array) -> None:
     source = source_of(tmp_path, {"v": column, "x": np.random.default_rng(0).random(40)})
-    assert choose(source, FeatureParams()).spec.names == ("v", "x")
+    assert select_features(source, FeatureParams()).spec.names == ("v", "x")
 
 
 def test_few_rows_say_nothing_about_ids(tmp_path: Path) -> None:
     source = source_of(tmp_path, {"v": list(range(29)), "x": [0.5] * 29})
-    assert choose(source, FeatureParams()).spec.names == ("v", "x")
+    assert select_features(source, FeatureParams()).spec.names == ("v", "x")
 
 
 def test_ids_are_found_among_many_whole_numbers(tmp_path: Path) -> None:
@@ -293,40 +293,40 @@ def test_ids_are_found_among_many_whole_numbers(tmp_path: Path) -> None:
     late = np.arange(500)
     late[-1] = 0  # an id for the first 499 rows
     source = source_of(tmp_path, {"id": np.arange(500), "late": late, **columns})
-    assert [n for n, _ in choose(source, FeatureParams()).left_out] == ["id"]
+    assert [n for n, _ in select_features(source, FeatureParams()).left_out] == ["id"]
 
 
 def test_hive_keys_are_never_features(tmp_path: Path) -> None:
     (tmp_path / "year=2024").mkdir()
     parquet(tmp_path / "year=2024" / "t.parquet", pa.table({"x": [1.0]}))
     source = opened(tmp_path)
-    assert choose(source, FeatureParams(categorical="onehot")).spec.names == ("x",)
+    assert select_features(source, FeatureParams(categorical="onehot")).spec.names == ("x",)
     with pytest.raises(DataError, match="names of folders"):
-        choose(source, FeatureParams(columns=("year",)))
+        select_features(source, FeatureParams(columns=("year",)))
 
 
 def test_a_column_that_is_not_in_every_file_is_left_out_unless_named(tmp_path: Path) -> None:
     parquet(tmp_path / "a.parquet", pa.table({"x": [1.5], "y": [2.5]}))
     parquet(tmp_path / "b.parquet", pa.table({"x": [1.5]}))
     source = opened(tmp_path)
-    selection = choose(source, FeatureParams())
+    selection = select_features(source, FeatureParams())
     assert selection.spec.names == ("x",)
     assert any('"y"' in note and "b.parquet" in note for note in selection.notes)
     with pytest.raises(DataError, match=r'b\.parquet: no column "y"'):
-        choose(source, FeatureParams(columns=("x", "y")))
+        select_features(source, FeatureParams(columns=("x", "y")))
     with pytest.raises(DataError, match=r'b\.parquet: no column "y"'):
-        ready(source, FeatureSpec((Column("y"),)))
+        bind_features(source, FeatureSpec((Column("y"),)))
 
 
 @pytest.mark.parametrize("text", ["", "x,y\n", "word\n"])
 def test_no_rows_are_an_error_that_says_so(tmp_path: Path, text: str) -> None:
     with pytest.raises(DataError, match="no data rows"):
-        choose(csv_source(tmp_path, text), FeatureParams())
+        select_features(csv_source(tmp_path, text), FeatureParams())
 
 
 def test_no_numeric_column_is_an_error_that_lists_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column to learn from") as caught:
-        choose(source_of(tmp_path, {"w": ["a", "b"]}), FeatureParams())
+        select_features(source_of(tmp_path, {"w": ["a", "b"]}), FeatureParams())
     assert '"w": text' in str(caught.value.hint)
 
 
@@ -335,7 +335,7 @@ def test_choosing_reads_little_of_a_wide_table(tmp_path: Path) -> None:
     source = source_of(tmp_path, {f"c{i}": column for i in range(400)})
     names = tuple(f"c{i}" for i in range(0, 400, 20))
     before = time.perf_counter()
-    assert choose(source, FeatureParams(columns=names)).spec.names == names
+    assert select_features(source, FeatureParams(columns=names)).spec.names == names
     assert time.perf_counter() - before < 1.0
 
 
@@ -499,7 +499,7 @@ def test_a_null_in_a_one_hot_column_is_missing_once() -> None:
 def test_levels_are_those_of_the_whole_file_sorted(tmp_path: Path) -> None:
     words = ["b"] * 30_000 + ["a", "C", "ä"]
     source = source_of(tmp_path, {"c": words, "x": [0.5] * len(words)})
-    spec = choose(source, FeatureParams(categorical="onehot")).spec
+    spec = select_features(source, FeatureParams(categorical="onehot")).spec
     assert spec.columns[0].levels == ("C", "a", "b", "ä")
 
 
@@ -507,16 +507,16 @@ def test_text_with_too_many_levels_is_left_out_and_refused_when_named(tmp_path: 
     for levels, names in ((100, 101), (101, 1)):
         words = [f"w{i % levels}" for i in range(300)]
         source = source_of(tmp_path, {"c": words, "x": np.random.default_rng(0).random(300)})
-        selection = choose(source, FeatureParams(categorical="onehot"))
+        selection = select_features(source, FeatureParams(categorical="onehot"))
         assert len(selection.spec.names) == names
     assert "more than 100 levels" in selection.notes[0]
     with pytest.raises(DataError, match='"c" has more than 100 different texts'):
-        choose(source, FeatureParams(columns=("c",), categorical="onehot"))
+        select_features(source, FeatureParams(columns=("c",), categorical="onehot"))
 
 
 def test_text_of_a_csv_is_one_hot_with_blank_as_missing(tmp_path: Path) -> None:
     source = csv_source(tmp_path, "c,x\nred,1\nblue,2\n,3\n")
-    spec = choose(source, FeatureParams(categorical="onehot")).spec
+    spec = select_features(source, FeatureParams(categorical="onehot")).spec
     assert spec.names == ("c=blue", "c=red", "x")
     X, used, tally = read(source, spec)
     assert used.tolist() == [True, True, False]
@@ -527,15 +527,15 @@ def test_text_of_a_csv_is_one_hot_with_blank_as_missing(tmp_path: Path) -> None:
 def test_a_column_named_like_a_level_is_an_error(tmp_path: Path) -> None:
     source = source_of(tmp_path, {"c": ["a", "b"], "c=a": [1.0, 2.0]})
     with pytest.raises(DataError, match='two features are called "c=a"'):
-        choose(source, FeatureParams(categorical="onehot"))
+        select_features(source, FeatureParams(categorical="onehot"))
 
 
 def test_text_that_is_no_utf8_is_an_error_that_says_so(tmp_path: Path) -> None:
     raw = pa.array([b"ok", b"\xff\xfe"]).view(pa.string())
     source = source_of(tmp_path, {"c": raw, "x": [1.0, 2.0]})
     with pytest.raises(DataError, match="UTF-8"):
-        choose(source, FeatureParams(categorical="onehot"))
-    assert choose(source, FeatureParams()).spec.names == ("x",)
+        select_features(source, FeatureParams(categorical="onehot"))
+    assert select_features(source, FeatureParams()).spec.names == ("x",)
 
 
 # -- a model's features in another file
@@ -556,17 +556,17 @@ def test_another_column_order_and_other_types_give_the_same_matrix(tmp_path: Pat
     expected = [[1, 3, 0, 1], [2, 4, 1, 0]]
     for columns in (first, second, third):
         source = source_of(tmp_path, columns)
-        ready(source, SPEC)
+        bind_features(source, SPEC)
         assert read(source, SPEC)[0].tolist() == expected
     source = csv_source(tmp_path, "c,y,x\n8,3,1\n7,4,2\n")
-    ready(source, SPEC)
+    bind_features(source, SPEC)
     assert read(source, SPEC)[0].tolist() == expected
 
 
 def test_a_missing_feature_is_named_with_the_nearest(tmp_path: Path) -> None:
     source = source_of(tmp_path, {"x": [1.0], "Y": [1.0], "c": ["7"]})
     with pytest.raises(DataError, match='no column "y"') as caught:
-        ready(source, SPEC)
+        bind_features(source, SPEC)
     assert '"Y"' in str(caught.value.hint)
 
 
@@ -574,18 +574,18 @@ def test_a_missing_feature_is_named_with_the_nearest(tmp_path: Path) -> None:
 def test_another_kind_of_value_in_a_numeric_feature_is_an_error(tmp_path: Path, column: list) -> None:
     source = source_of(tmp_path, {"x": column, "y": [1.0], "c": ["7"]})
     with pytest.raises(DataError, match=r't\.parquet: column "x" is '):
-        ready(source, SPEC)
+        bind_features(source, SPEC)
     with pytest.raises(DataError, match=r't\.parquet: column "x" is '):
         extract(next(source.chunks(SPEC.source_columns)), SPEC, Tally())
 
 
 def test_text_among_numbers_of_a_csv_is_named_by_row_and_value(tmp_path: Path) -> None:
     source = csv_source(tmp_path, "x,y,c\nn/a,3,7\n", on_bad_row="error")
-    ready(source, SPEC)
+    bind_features(source, SPEC)
     with pytest.raises(DataError, match=r'(?s)t\.csv.*"x".*"n/a"'):
         read(source, SPEC)
     source = csv_source(tmp_path, "x,y,c\nn/a,3,7\n1,2,8\n", on_bad_row="skip")
-    ready(source, SPEC)
+    bind_features(source, SPEC)
     _, used, tally = read(source, SPEC)
     assert used.tolist() == [False, True]
     assert tally.bad == 1
@@ -593,7 +593,7 @@ def test_text_among_numbers_of_a_csv_is_named_by_row_and_value(tmp_path: Path) -
 
 def test_a_column_of_nothing_is_missing_throughout(tmp_path: Path) -> None:
     source = source_of(tmp_path, {"x": [1.0, 2.0], "y": pa.nulls(2), "c": pa.nulls(2)})
-    ready(source, SPEC)
+    bind_features(source, SPEC)
     _, used, tally = read(source, SPEC)
     assert not used.any()
     assert tally.missing == {"y": 2, "c": 2}
@@ -667,7 +667,7 @@ def from_csv(folder, text: str):
 
 
 def chosen(source) -> tuple[list[str], list[str]]:
-    found = choose(source, FeatureParams())
+    found = select_features(source, FeatureParams())
     return list(found.spec.names), found.notes
 
 
@@ -722,7 +722,7 @@ def test_whole_numbers_beyond_2_53_in_a_csv_are_said_to_be_rounded(tmp_path):
     source = from_csv(tmp_path, "a,n\n" + lines)
     said = ['"n": whole numbers beyond 2^53 are rounded to the nearest double']
     assert chosen(source) == (["a", "n"], said)
-    assert choose(source, FeatureParams(columns=("n",))).notes == said
+    assert select_features(source, FeatureParams(columns=("n",))).notes == said
 
 
 def test_large_measurements_are_not_said_to_be_rounded(tmp_path):
@@ -753,5 +753,5 @@ def test_no_column_to_learn_from_comes_with_what_to_do(text, hint, tmp_path):
 )
 def test_a_column_that_only_the_model_has_comes_with_what_to_do(model, text, hint, tmp_path):
     with pytest.raises(DataError) as caught:
-        ready(from_csv(tmp_path, text), FeatureSpec((Column(model),)))
+        bind_features(from_csv(tmp_path, text), FeatureSpec((Column(model),)))
     assert hint in (caught.value.hint or "")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli import kernel
-from imdh_cli.learning import streams
+from imdh_cli.core import kernel
+from imdh_cli.core.learner import streams
 from tests import naive
 
 RTOL = 1e-9

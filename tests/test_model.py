@@ -19,7 +19,7 @@ import pytest
 
 from imdh_cli.errors import ExitStatus, ModelError, OutputError, UsageError
 from imdh_cli.model import Model, load, save
-from imdh_cli.model_check import ARRAYS, EXTRAS
+from imdh_cli.model.validation import ARRAYS, EXTRAS
 from imdh_cli.params import FitParams, LearnParams
 
 
@@ -706,6 +706,6 @@ def test_arrays_for_which_there_is_no_room_are_one_line(model, tmp_path, monkeyp
     def no_room(*_):
         raise MemoryError("Unable to allocate 8 GiB")
 
-    monkeypatch.setattr("imdh_cli.model_file._read_body", no_room)
+    monkeypatch.setattr("imdh_cli.model.npz._read_body", no_room)
     with pytest.raises(ModelError, match="cannot be read: Unable to allocate"):
         load(tmp_path / "m.npz")

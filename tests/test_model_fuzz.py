@@ -75,16 +75,16 @@ def flip_table_of_contents(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def cut(content: bytes, rng: np.random.Generator) -> bytes:
-    """The end is missing, or the start, or a piece."""
+    """The end is missing, or the start, or a fragment."""
     low, high = np.sort(rng.integers(0, len(content), 2))
     return [content[:high], content[low:], content[:low] + content[high:]][rng.integers(3)]
 
 
 def splice(content: bytes, rng: np.random.Generator) -> bytes:
-    """A piece is there twice, or something was put in."""
+    """A fragment is there twice, or something was put in."""
     at, low, high = (int(i) for i in np.sort(rng.integers(0, len(content), 3)))
-    piece = content[low:high] if rng.random() < 0.5 else rng.bytes(int(rng.integers(1, 2000)))
-    return content[:at] + piece + content[at:]
+    fragment = content[low:high] if rng.random() < 0.5 else rng.bytes(int(rng.integers(1, 2000)))
+    return content[:at] + fragment + content[at:]
 
 
 def flip_inside(content: bytes, rng: np.random.Generator) -> bytes:

@@ -42,17 +42,17 @@ def test_each_chunk_says_which_row_it_starts_with(tmp_path: Path) -> None:
     source = opened(path, batch_rows=16)
     for chunk in source.chunks(["x"], ["id"]):
         assert chunk.origin == (path, chunk.kept["id"][0].as_py())  # type: ignore[index]
-    for piece in source.pieces(["id"]) or []:
-        for chunk in piece.chunks():
+    for fragment in source.fragments(["id"]) or []:
+        for chunk in fragment.chunks():
             assert chunk.origin == (path, chunk.features["id"][0].as_py())
 
 
-def test_row_groups_are_pieces_that_can_be_read_in_any_order(tmp_path: Path) -> None:
+def test_row_groups_are_fragments_that_can_be_read_in_any_order(tmp_path: Path) -> None:
     path = parquet(tmp_path / "t.parquet", table(100), [30, 0, 50, 20])
-    pieces = opened(path, batch_rows=16).pieces(["id"])
-    assert pieces is not None
-    assert [p.rows for p in pieces] == [30, 50, 20]
-    readers = [p.chunks() for p in pieces]
+    fragments = opened(path, batch_rows=16).fragments(["id"])
+    assert fragments is not None
+    assert [p.rows for p in fragments] == [30, 50, 20]
+    readers = [p.chunks() for p in fragments]
     seen: list[int] = []
     while readers:  # all at once, one chunk at a time
         for reader in list(readers):
@@ -85,9 +85,9 @@ def test_only_the_rows_asked_for_are_read(tmp_path: Path) -> None:
     source = opened(parquet(tmp_path / "t.parquet", table(100), [60, 40]), max_rows=70)
     assert source.rows == 70
     assert features_of(source.chunks(["id"]))["id"].to_pylist() == list(range(70))
-    pieces = source.pieces(["id"]) or []
-    assert [p.rows for p in pieces] == [60, 10]
-    seen = [i for p in pieces for c in p.chunks() for i in c.features["id"].to_pylist()]
+    fragments = source.fragments(["id"]) or []
+    assert [p.rows for p in fragments] == [60, 10]
+    seen = [i for p in fragments for c in p.chunks() for i in c.features["id"].to_pylist()]
     assert seen == list(range(70))
 
 
@@ -105,7 +105,7 @@ def test_a_missing_column_is_an_error_with_the_nearest_names(tmp_path: Path, nam
     with pytest.raises(DataError, match=r't\.parquet: no column "Price-eur"') as caught:
         source.chunks(["Price-eur"])
     assert "price_eur" in str(caught.value.hint)
-    for call in (source.chunks, source.pieces):
+    for call in (source.chunks, source.fragments):
         with pytest.raises(DataError, match='no column "nope"'):
             call(names)
     with pytest.raises(DataError, match='no column "nope"'):
@@ -140,7 +140,7 @@ def test_a_file_without_rows_is_read(tmp_path: Path) -> None:
     source = opened(parquet(tmp_path / "t.parquet", table(0)))
     assert source.rows == 0
     assert list(source.chunks(["x"], ["word"])) == []
-    assert source.pieces(["x"]) == []
+    assert source.fragments(["x"]) == []
     assert source.sample().num_rows == 0
 
 
@@ -230,7 +230,7 @@ def test_parquet_from_a_pipe_is_written_to_a_temporary_file_with_a_note(
         "assert source.rereadable and source.rows == 1000\n"
         "for _ in range(2):\n"
         "    assert features_of(source.chunks(['id']))['id'].to_pylist() == list(range(1000))\n"
-        "assert len(source.pieces(['id'])) == 2\n"
+        "assert len(source.fragments(['id'])) == 2\n"
         "print(*source.notes)\n"
     )
     with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as pipe:

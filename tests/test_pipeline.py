@@ -16,13 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli import pipeline
 from imdh_cli.errors import DataError, OutputError, UsageError
-from imdh_cli.features import Selection, Tally, choose
-from imdh_cli.order import RowStream, interleave
+from imdh_cli.features import Selection, Tally, select_features
 from imdh_cli.params import FeatureParams, FitParams, LearnParams, PruneParams, SourceParams
-from imdh_cli.pipeline import AssignParams, Progress
-from imdh_cli.pipeline.reading import no_rows
+from imdh_cli.pipeline.assign import AssignParams, Labeller
+from imdh_cli.pipeline.assign import assign as assign_rows
+from imdh_cli.pipeline.fit import Fit
+from imdh_cli.pipeline.fit import fit as fit_rows
+from imdh_cli.pipeline.reading import Progress, no_rows
+from imdh_cli.pipeline.recount import recount as recount_rows
+from imdh_cli.rows.shuffle import RowStream, interleave
 from imdh_cli.sources import TableSource, open_source
 from tests import naive
 from tests.cli import blobs, imdh, write
@@ -32,13 +35,13 @@ DEPTH = 3
 
 def opened(path: Path, **params: Any) -> tuple[TableSource, Selection]:
     source = open_source([str(path)], SourceParams(**params))
-    return source, choose(source, FeatureParams())
+    return source, select_features(source, FeatureParams())
 
 
-def fitted(path: Path, params: FitParams, **how: Any) -> pipeline.Fit:
+def fitted(path: Path, params: FitParams, **how: Any) -> Fit:
     source, selection = opened(path)
     with closing(source):
-        return pipeline.fit(source, selection, params, **how)
+        return fit_rows(source, selection, params, **how)
 
 
 def depth(levels: int, **more: Any) -> FitParams:
@@ -60,7 +63,7 @@ def twin_of(X: np.ndarray, passes: int, recount: bool) -> tuple[naive.Tree, naiv
     tree = naive.Tree(DEPTH, naive.start_directions(DEPTH, X.shape[1]))
     for number in range(passes):
         if number:
-            naive.reseat(tree)
+            naive.relocate(tree)
         tree.pass_over(Z)
     if not recount:
         return tree, naive.windowed(tree)
@@ -116,7 +119,7 @@ def test_a_shuffled_fit_is_the_twin_of_the_shuffled_rows(data):
     tree = naive.Tree(DEPTH, naive.start_directions(DEPTH, 3, seed=7))
     for number in range(2):
         if number:
-            naive.reseat(tree)
+            naive.relocate(tree)
         tree.pass_over(Z[np.random.default_rng([7, 2, number]).permutation(len(Z))])
     np.testing.assert_allclose(model.directions, naive.freeze(tree).v, rtol=1e-8, atol=1e-8)
     assert model.counts[0] == len(X)
@@ -147,9 +150,7 @@ def test_labels_are_the_twins_in_the_order_of_the_rows(data, threads):
     source, _ = opened(path, batch_rows=17)
     sink = Memory()
     with closing(source):
-        done = pipeline.assign(
-            model, source, sink, AssignParams(keep=("x2",), extra=("leaf",)), threads=threads
-        )
+        done = assign_rows(model, source, sink, AssignParams(keep=("x2",), extra=("leaf",)), threads=threads)
     got = pa.Table.from_batches(sink.batches)
     np.testing.assert_array_equal(got["x2"], X[:, 1])
     np.testing.assert_array_equal(got["leaf"], leaf)
@@ -166,7 +167,7 @@ def test_an_error_of_the_sink_is_raised_and_no_thread_stays(data, threads, fail_
     source, _ = opened(path, batch_rows=17)
     before = threading.active_count()
     with closing(source), pytest.raises(OutputError, match="full"):
-        pipeline.assign(model, source, Memory(fail_at), AssignParams(), threads=threads)
+        assign_rows(model, source, Memory(fail_at), AssignParams(), threads=threads)
     assert threading.active_count() == before
 
 
@@ -181,10 +182,10 @@ def test_an_error_of_the_source_is_raised_and_no_thread_stays(data, tmp_path, th
     before = threading.active_count()
     source = open_source([str(tmp_path / "t.csv")], SourceParams(batch_rows=50))
     with closing(source), pytest.raises(DataError, match="2 cells"):
-        pipeline.assign(model, source, Memory(), AssignParams(), threads=threads)
+        assign_rows(model, source, Memory(), AssignParams(), threads=threads)
     source = open_source([str(tmp_path / "t.csv")], SourceParams(batch_rows=50))
     with closing(source), pytest.raises(DataError, match="2 cells"):
-        pipeline.fit(source, choose(source, FeatureParams()), depth(2), threads=threads)
+        fit_rows(source, select_features(source, FeatureParams()), depth(2), threads=threads)
     assert threading.active_count() == before
 
 
@@ -193,7 +194,7 @@ def test_more_clusters_than_the_tree_can_give_are_refused(data):
     model = fitted(path, depth(2)).model
     for k in (0, 5):
         with pytest.raises(UsageError, match=f"{k} clusters were asked for"):
-            pipeline.Labeller(model, k)
+            Labeller(model, k)
 
 
 # --- progress -------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ def seen_by(path: Path, params: FitParams, threads: int = 1) -> list[Progress]:
     seen: list[Progress] = []
     source, selection = opened(path, batch_rows=40)
     with closing(source):
-        pipeline.fit(source, selection, params, threads=threads, on_progress=seen.append)
+        fit_rows(source, selection, params, threads=threads, on_progress=seen.append)
     return seen
 
 
@@ -264,14 +265,14 @@ def test_a_row_stream_gives_the_same_rows_in_any_portions(sizes, portions):
     st.integers(1, 9),
     st.integers(0, 99),
 )
-def test_interleaved_pieces_give_each_row_once_and_pieces_in_order(sizes, at_once, run_rows, seed):
+def test_interleaved_fragments_give_each_row_once_and_fragments_in_order(sizes, at_once, run_rows, seed):
     ends = np.cumsum([0, *sizes])
-    pieces = [
+    fragments = [
         (size, lambda a=a, size=size: cut(np.arange(a, a + size, dtype=float)[:, None], [7, 0, 5]))
         for a, size in zip(ends, sizes, strict=False)
     ]
     rng = np.random.default_rng(seed)
-    got = [X.copy() for X in interleave(pieces, rng, at_once=at_once, run_rows=run_rows)]
+    got = [X.copy() for X in interleave(fragments, rng, at_once=at_once, run_rows=run_rows)]
     assert all(0 < len(X) <= run_rows for X in got)
     rows = np.concatenate(got)[:, 0] if got else np.empty(0)
     np.testing.assert_array_equal(np.sort(rows), np.arange(ends[-1]))
@@ -281,10 +282,10 @@ def test_interleaved_pieces_give_each_row_once_and_pieces_in_order(sizes, at_onc
 
 
 def test_interleaved_rows_come_from_all_over():
-    """In every tenth of what comes out, the pieces have about equal shares."""
+    """In every tenth of what comes out, the fragments have about equal shares."""
     X = [np.full((1000, 1), float(k)) for k in range(10)]
-    pieces = [(1000, lambda k=k: iter([X[k]])) for k in range(10)]
-    got = np.concatenate(list(interleave(pieces, np.random.default_rng(0), at_once=64, run_rows=1)))
+    fragments = [(1000, lambda k=k: iter([X[k]])) for k in range(10)]
+    got = np.concatenate(list(interleave(fragments, np.random.default_rng(0), at_once=64, run_rows=1)))
     shares = np.stack([np.bincount(part[:, 0].astype(int), minlength=10) for part in np.split(got, 10)])
     assert shares[:9].min() >= 50
     assert shares[:9].max() <= 160
@@ -300,7 +301,7 @@ def test_a_pieced_input_is_read_as_often_as_there_are_passes(data, monkeypatch):
     holed[::10, 0] = np.nan
     source, selection = opened(write(path.parent / "holed.parquet", holed))
     with closing(source):
-        done = pipeline.fit(source, selection, depth(2, passes=3, recount="yes", buffer_rows=60))
+        done = fit_rows(source, selection, depth(2, passes=3, recount="yes", buffer_rows=60))
     rows = done.model.metadata["rows"]
     assert rows == {"read": 500, "used": 450, "skipped": 50, "bad": 0, "counted": 450}
     assert done.model.metadata["missing"] == {"x1": 50}
@@ -361,7 +362,7 @@ def test_a_recount_of_a_model_of_the_users_units(tmp_path):
     holed[5, 0] = np.nan
     source, _ = opened(write(tmp_path / "holed.parquet", holed))
     with closing(source):
-        counted, tally = pipeline.recount(model, source, missing="mean")
+        counted, tally = recount_rows(model, source, missing="mean")
     assert tally.missing == {"x1": 1}
     holed[5, 0] = X[:, 0].mean()
     np.testing.assert_allclose(counted.means[0], holed.mean(axis=0), rtol=1e-9)
@@ -373,7 +374,7 @@ def test_the_last_batch_of_one_row_is_a_row(tmp_path):
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1]}), tmp_path / "t.parquet")
     source, selection = opened(tmp_path / "t.parquet", batch_rows=64)
     with closing(source):
-        assert pipeline.fit(source, selection, depth(2)).model.counts[0] == 129
+        assert fit_rows(source, selection, depth(2)).model.counts[0] == 129
 
 
 # --- out of range ---------------------------------------------------------------------------------

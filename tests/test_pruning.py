@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli import pruning
+from imdh_cli.core import pruning
+from imdh_cli.core.learner import Learner
+from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.errors import UsageError
-from imdh_cli.learning import Learner
 from imdh_cli.params import PAPER_PRESET, FitParams, PruneParams
-from imdh_cli.tree import Scaling, Tree
 from tests import naive
 
 # --- summaries to prune ---------------------------------------------------------------------------
@@ -285,10 +285,10 @@ def fit(
     passes = 1 if params.passes == 1 or not recount else 2
     for number in range(passes):
         learner.begin_pass(number, counting=True)
-        meet(learner, X)
+        partial_fit(learner, X)
     if recount:
         learner.begin_recount()
-        meet(learner, X)
+        partial_fit(learner, X)
     statistics = learner.statistics()
     counts, means, squares = statistics.of_nodes()
     result = pruning.prune(counts, means, squares, tree.pivots, statistics.histograms, params.prune)
@@ -300,9 +300,9 @@ def fit(
     return result, result.cluster_of_leaf[at - 2**learn.depth]
 
 
-def meet(learner: Learner, X: np.ndarray) -> None:
+def partial_fit(learner: Learner, X: np.ndarray) -> None:
     for k in range(0, len(X), learner.block_rows):
-        learner.meet(X[k : k + learner.block_rows])
+        learner.partial_fit(X[k : k + learner.block_rows])
     learner.finish()
 
 
@@ -326,7 +326,7 @@ def lognormal(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 @pytest.mark.parametrize("recount", [True, False])
 @pytest.mark.parametrize("shape", [uniform_cube, gaussian, ball, lognormal])
 @pytest.mark.parametrize("d", [2, 10, 50])
-def test_data_of_one_piece_are_one_cluster(d, shape, recount):
+def test_data_of_one_fragment_are_one_cluster(d, shape, recount):
     for seed in range(2):
         X = shape(np.random.default_rng([seed, d]), 6000, d)
         result, labels = fit(X, recount=recount)
@@ -391,9 +391,9 @@ def test_whole_trees_are_pruned_as_by_the_twin(weight):
     Z, center, scale = naive.standardise(X)
     learner = Learner(Tree.start(4, 3), Scaling(center, scale, np.zeros(3), 10.0), FitParams(), 1)
     learner.begin_pass(0, counting=False)
-    meet(learner, X)
+    partial_fit(learner, X)
     learner.begin_recount()
-    meet(learner, X)
+    partial_fit(learner, X)
     tree, statistics = learner.tree, learner.statistics()
     thresholds, offsets = tree.frozen()
     frozen = naive.Frozen(4, tree.directions, thresholds, offsets, np.sqrt(tree.variances))

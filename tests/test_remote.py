@@ -71,9 +71,9 @@ def test_a_parquet_object_is_read_as_the_file(tmp_path: Path, put: Put, threads:
         chunks = list(source.chunks(["y", "x"], ["id", "word"]))
         assert features_of(chunks) == content.select(["y", "x"])
         assert kept_of(chunks) == content.select(["id", "word"])
-    pieces = source.pieces(["id"]) or []
-    assert [p.rows for p in pieces] == [300, 1, 699]
-    ids = [i for p in reversed(pieces) for c in p.chunks() for i in c.features["id"].to_pylist()]
+    fragments = source.fragments(["id"]) or []
+    assert [p.rows for p in fragments] == [300, 1, 699]
+    ids = [i for p in reversed(fragments) for c in p.chunks() for i in c.features["id"].to_pylist()]
     assert sorted(ids) == list(range(1000))
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from imdh_cli.report import page
+from imdh_cli.report.agreement import Truth
 from imdh_cli.report.profiles import cluster_order, feature_order
 from imdh_cli.report.scatter import Sampler, Scatter, picture
 from imdh_cli.report.summary import summarise
-from imdh_cli.report.truth import Truth
 from imdh_cli.report.words import percent
 from tests import chromium
 from tests.models import make
@@ -304,10 +304,10 @@ def test_alike_features_stand_together():
 
 def test_a_sample_does_not_depend_on_the_chunks(made, summary):
     whole = sampled(made, summary)
-    pieces = Sampler(summary)
+    fragments = Sampler(summary)
     for start in range(0, len(made.X), 17):
-        pieces.add(made.X[start : start + 17], made.leaf[start : start + 17])
-    for node, scatter in pieces.scatters().items():
+        fragments.add(made.X[start : start + 17], made.leaf[start : start + 17])
+    for node, scatter in fragments.scatters().items():
         np.testing.assert_array_equal(np.sort(scatter.across), np.sort(whole[node].across))
         assert scatter.rows == whole[node].rows == made.model.counts[node - 1]
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from imdh_cli.core.pruning import cut, prune
 from imdh_cli.errors import UsageError
 from imdh_cli.params import PruneParams
-from imdh_cli.pruning import cut, prune
 from imdh_cli.report import page, terminal
+from imdh_cli.report.agreement import Truth
 from imdh_cli.report.summary import csv_lines, schema, summarise
-from imdh_cli.report.truth import Truth
 from tests.models import make, make_model
 
 

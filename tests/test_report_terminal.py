@@ -13,9 +13,9 @@ from rich.console import Console
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report import terminal
+from imdh_cli.report.agreement import Truth
 from imdh_cli.report.draw import ASCII, BLOCKS, bar, columns
 from imdh_cli.report.summary import summarise
-from imdh_cli.report.truth import Truth
 from imdh_cli.report.words import percent, printable, quantity, signed, spread
 from tests.models import make
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdh_cli.errors import DataError, UsageError
-from imdh_cli.sources.peek import FOREIGN, peeked, told
+from imdh_cli.sources.detect_format import FOREIGN, detect_format, peeked
 from imdh_cli.sources.promote import promoted
 from tests.tables import arrow, arrow_stream, features_of, kept_of, opened, parquet, table
 
@@ -91,12 +91,12 @@ def test_a_file_name_that_is_no_utf8_is_read(tmp_path: Path) -> None:
 
 def test_an_excel_workbook_is_not_called_a_zip_file() -> None:
     with pytest.raises(DataError, match="Excel"):
-        told(b"PK\x03\x04" + bytes(20), "book.xlsx")
+        detect_format(b"PK\x03\x04" + bytes(20), "book.xlsx")
 
 
 def test_a_table_that_begins_with_a_known_word_is_text() -> None:
     for head in (b"ORCHID,x\n1,2\n", b"PARENT,x\n1,2\n", b"Object,x\n", b"PK,x\n1,2\n", b"PAR1,ARROW1\n"):
-        assert told(head, "t.csv") == "csv"
+        assert detect_format(head, "t.csv") == "csv"
 
 
 @given(head=st.binary(max_size=5000), steps=st.lists(st.integers(1, 3000), max_size=10))
@@ -147,7 +147,7 @@ def test_parts_without_rows_are_passed_over(tmp_path: Path) -> None:
     ids = features_of(source.chunks(["id"]))["id"].to_pylist()
     assert ids == [10, 11, 12, 13, 14, 30, 31, 32]
     assert source.sample(7)["id"].to_pylist() == ids[:7]
-    assert [p.rows for p in source.pieces(["id"]) or []] == [5, 3]
+    assert [p.rows for p in source.fragments(["id"]) or []] == [5, 3]
 
 
 def test_a_lone_file_without_a_byte_has_no_rows(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_column_absent_in_a_later_file_is_null_when_passed_through(tmp_path: P
 def test_a_feature_absent_in_a_later_file_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     parquet(tmp_path / "a.parquet", pa.table({"x": [1.0], "y": [3.0]}))
     parquet(tmp_path / "b.parquet", pa.table({"x": [2.0]}))
-    for call in (opened(tmp_path).chunks, opened(tmp_path).pieces):
+    for call in (opened(tmp_path).chunks, opened(tmp_path).fragments):
         with pytest.raises(DataError, match=r'b\.parquet: no column "y"') as caught:
             call(["x", "y"])
         assert "-x" in str(caught.value.hint)
@@ -335,8 +335,8 @@ def test_a_column_that_is_text_in_one_csv_is_text_in_all(tmp_path: Path) -> None
     source = opened(tmp_path)
     assert features_of(source.chunks(["c"]))["c"].to_pylist() == ["01", "2", "red", "blue"]
     assert source.sample()["c"].to_pylist() == ["01", "2", "red", "blue"]
-    pieces = source.pieces(["c"]) or []
-    assert [v for p in pieces for c in p.chunks() for v in c.features["c"].to_pylist()] == [
+    fragments = source.fragments(["c"]) or []
+    assert [v for p in fragments for c in p.chunks() for v in c.features["c"].to_pylist()] == [
         "01", "2", "red", "blue",
     ]  # fmt: skip
     assert any("b.csv" in note and '"c"' in note for note in source.notes)
@@ -366,8 +366,8 @@ def test_progress_and_bad_rows_are_those_of_the_current_reading(tmp_path: Path) 
         assert 0.9 * source.size <= source.bytes_read <= source.size
         assert source.bad_rows == 2
     for _ in range(2):
-        for piece in source.pieces(["x", "y"]) or []:
-            assert sum(c.features.num_rows for c in piece.chunks()) > 0
+        for fragment in source.fragments(["x", "y"]) or []:
+            assert sum(c.features.num_rows for c in fragment.chunks()) > 0
         assert 0.9 * source.size <= source.bytes_read <= 1.1 * source.size
         assert source.bad_rows == 2
 
@@ -382,37 +382,37 @@ def test_no_more_rows_are_read_than_asked_for(tmp_path: Path, limit: int) -> Non
     assert source.sample().num_rows == min(limit, 10)
 
 
-def test_compressed_files_are_pieces_when_there_are_several(tmp_path: Path) -> None:
+def test_compressed_files_are_fragments_when_there_are_several(tmp_path: Path) -> None:
     for i in range(3):
         (tmp_path / f"{i}.csv.gz").write_bytes(gzip.compress(f"x\n{i}\n{i + 10}\n".encode()))
-    pieces = opened(tmp_path).pieces(["x"]) or []
-    assert len(pieces) == 3
-    values = [v for p in reversed(pieces) for c in p.chunks() for v in c.features["x"].to_pylist()]
+    fragments = opened(tmp_path).fragments(["x"]) or []
+    assert len(fragments) == 3
+    values = [v for p in reversed(fragments) for c in p.chunks() for v in c.features["x"].to_pylist()]
     assert values == [2, 12, 1, 11, 0, 10]
-    assert opened(tmp_path / "0.csv.gz").pieces(["x"]) is None
+    assert opened(tmp_path / "0.csv.gz").fragments(["x"]) is None
 
 
-def test_pieces_hold_every_row_once_in_the_types_of_the_table(tmp_path: Path) -> None:
+def test_fragments_hold_every_row_once_in_the_types_of_the_table(tmp_path: Path) -> None:
     csv(tmp_path / "a.csv", "id,x\n" + "".join(f"{i},0.5\n" for i in range(1000)))
     narrow = pa.table({"id": pa.array(range(1000, 1500), pa.int32()), "x": pa.array([1] * 500)})
     parquet(tmp_path / "b.parquet", narrow, [100, 400])
     arrow(tmp_path / "c.arrow", table(300, start=1500).select(["x", "id"]), 128)
     source = opened(tmp_path)
-    pieces = source.pieces(["x", "id"])
-    assert pieces is not None
-    assert len(pieces) >= 1 + 2 + 3
-    whole = pa.concat_tables([features_of(p.chunks()) for p in pieces])
+    fragments = source.fragments(["x", "id"])
+    assert fragments is not None
+    assert len(fragments) >= 1 + 2 + 3
+    whole = pa.concat_tables([features_of(p.chunks()) for p in fragments])
     assert whole.schema == pa.schema([("x", pa.float64()), ("id", pa.float64())])
     assert whole["id"].to_pylist() == list(range(1800))
 
 
-def test_a_stream_beside_a_file_has_no_pieces_and_is_read_once(tmp_path: Path) -> None:
+def test_a_stream_beside_a_file_has_no_fragments_and_is_read_once(tmp_path: Path) -> None:
     path = csv(tmp_path / "a.csv", "x\n1\n2\n")
     program = (
         "from tests.tables import *\n"
         f"source = opened('-', {path!r})\n"
         "assert not source.rereadable\n"
-        "assert source.pieces(['x']) is None\n"
+        "assert source.fragments(['x']) is None\n"
         "assert source.size is None\n"
         "assert source.sample()['x'].to_pylist() == [8.0, 9.0, 1.0, 2.0]\n"
         "print(features_of(source.chunks(['x']))['x'].to_pylist())\n"
@@ -489,9 +489,9 @@ def test_any_partition_of_the_rows_into_files_gives_the_same_rows(
     assert np.array_equal(got["id"].to_numpy(), np.arange(60))
     for name in ("x", "y"):
         assert np.array_equal(got[name].to_numpy(), whole[name].to_numpy())
-    pieces = source.pieces(["id"])
-    assert pieces is not None
-    ids = [i for p in pieces for c in p.chunks() for i in c.features["id"].to_pylist()]
+    fragments = source.fragments(["id"])
+    assert fragments is not None
+    ids = [i for p in fragments for c in p.chunks() for i in c.features["id"].to_pylist()]
     assert ids == list(range(60))
 
 
@@ -532,10 +532,10 @@ def test_a_file_that_changes_between_two_readings_is_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("x,y\n" + "1,2\n" * 9000)
     source = opened(path)
-    pieces = source.pieces(["x"])
+    fragments = source.fragments(["x"])
     path.write_text("x,y\n" + "1,2\n" * 100)
     with pytest.raises(DataError, match="changed while it was read"):
-        [list(piece.chunks()) for piece in pieces or ()]
+        [list(fragment.chunks()) for fragment in fragments or ()]
 
 
 def test_files_behind_the_first_are_looked_at_briefly(tmp_path):

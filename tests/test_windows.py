@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from imdh_cli import features, pipeline
+from imdh_cli import features
 from imdh_cli.params import FeatureParams, FitParams, SourceParams
-from imdh_cli.reprune import reprune
+from imdh_cli.pipeline.assign import Labeller
+from imdh_cli.pipeline.fit import fit as fit_rows
+from imdh_cli.pipeline.prune import reprune
+from imdh_cli.pipeline.recount import recount as recount_rows
 from imdh_cli.sources import open_source
 
 ROWS, D, K = 2_000_000, 3, 6
@@ -35,14 +38,14 @@ def test_one_pass_with_windows_gives_the_clusters_of_a_recount(file):
     path, X = file
     params = SourceParams(threads=2)
     with closing(open_source([path], params)) as source:
-        chosen = features.choose(source, FeatureParams())
-        once = pipeline.fit(source, chosen, FitParams(passes=1, recount="no"), threads=2).model
+        chosen = features.select_features(source, FeatureParams())
+        once = fit_rows(source, chosen, FitParams(passes=1, recount="no"), threads=2).model
     assert once.metadata["statistics"] == "windowed"
     assert ROWS // 2 <= once.counts[0] <= 3 * ROWS // 4
     with closing(open_source([path], params)) as source:
-        counted, _ = pipeline.recount(once, source, threads=2)
+        counted, _ = recount_rows(once, source, threads=2)
     assert counted.counts[0] == ROWS
     again, _ = reprune(counted, once.params.prune)
     assert again.n_clusters == once.n_clusters
-    labels = [pipeline.Labeller(model, None)(X)["cluster"] for model in (once, again)]
+    labels = [Labeller(model, None)(X)["cluster"] for model in (once, again)]
     assert adjusted_rand_score(*labels) >= 0.98

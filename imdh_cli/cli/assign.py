@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from imdh_cli.cli import options
+from imdh_cli.cli.console import Console, echo_json, peak_memory_mb, plural, takes_stdout, threads_asked
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, echo_json, peak_memory_mb, plural, takes_stdout, threads_asked
 from imdh_cli.cli.signals import finish_first
 
 if TYPE_CHECKING:
@@ -90,15 +90,15 @@ def assign(context: click.Context, /, model: str, data: tuple[str, ...], **o: An
     cell, or a row that could not be read). The clusters are the model's, whatever the data.
     """
     locations = options.locations(data, context)
-    with Voice(o) as voice:
-        _assign(model, locations, o, voice)
+    with Console(o) as console:
+        _assign(model, locations, o, console)
 
 
-def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
+def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], console: Console) -> None:
     from imdh_cli.atomic import check_target
-    from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.cli.fit import report_compiling, report_rows
     from imdh_cli.cli.opening import open_source
-    from imdh_cli.features import ready
+    from imdh_cli.features import bind_features
     from imdh_cli.model import load
 
     started = time.perf_counter()
@@ -107,38 +107,39 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
     model = load(path)
     if output is not None and output != "-":
         check_target(output, force=o["force"], inputs=[path, *locations])
-    threads = threads_asked(o["threads"], voice)
+    threads = threads_asked(o["threads"], console)
     with ExitStack() as stack:
         source = stack.enter_context(closing(open_source(locations, options.source_params(o, threads))))
-        ready(source, model.spec)
+        bind_features(source, model.spec)
         keep = _kept(model, source.schema.names, o)
         if keep and any(part.format == "csv" for part in source.parts):
-            _tell_text(voice, output, o)
-        tell_compiling(voice, "standardise", "descend")
-        from imdh_cli import pipeline
+            _report_text(console, output, o)
+        report_compiling(console, "standardise", "descend")
+        from imdh_cli.pipeline.assign import AssignParams, Labeller, label_schema
+        from imdh_cli.pipeline.assign import assign as assign_rows
 
-        params = pipeline.AssignParams(clusters=o["clusters"], keep=keep, extra=o["extra"], name=o["name"])
+        params = AssignParams(clusters=o["clusters"], keep=keep, extra=o["extra"], name=o["name"])
         _check_names(params)
-        pipeline.Labeller(model, params.clusters)  # refuses too many before stdout gets a header
-        schema = pipeline.label_schema(params, source.kept_schema(keep))
+        Labeller(model, params.clusters)  # refuses too many before stdout gets a header
+        schema = label_schema(params, source.kept_schema(keep))
         sink = stack.enter_context(_sinks(output, schema, o, [path, *locations]))
-        done = pipeline.assign(
+        done = assign_rows(
             model,
             source,
             sink,
             params,
             missing=o["missing"],
             threads=threads,
-            on_progress=voice.on_progress(),
+            on_progress=console.on_progress(),
         )
         notes = list(source.notes)
         finish_first(output)
-    voice.close()
+    console.close()
     for text in notes:
-        voice.note(text)
-    tell_rows(voice, done.tally)
+        console.note(text)
+    report_rows(console, done.tally)
     for column, n in done.tally.unseen.items():
-        voice.note(f'{plural(n, "cell")} of "{column}" hold a text that the model has not seen')
+        console.note(f'{plural(n, "cell")} of "{column}" hold a text that the model has not seen')
     seconds = time.perf_counter() - started
     if o["as_json"]:
         summary = {
@@ -159,7 +160,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], voice: Voi
         echo_json(summary, err=takes_stdout(output))
     else:
         where = " and ".join(t for t in (output, o["folder"]) if t and t != "-")
-        voice.say(
+        console.say(
             f"{plural(done.tally.used, 'row')} labelled of {done.tally.rows:,} in {seconds:.1f} s"
             + (f"; wrote {where}" if where else "")
         )
@@ -172,13 +173,13 @@ def _kept(model: Model, names: Sequence[str], o: dict[str, Any]) -> tuple[str, .
     return tuple(dict.fromkeys([*ids, *o["ids"], *rest]))
 
 
-def _tell_text(voice: Voice, output: str | None, o: dict[str, Any]) -> None:
+def _report_text(console: Console, output: str | None, o: dict[str, Any]) -> None:
     """Formats with types get the kept columns of a CSV as text, which is not what everybody expects."""
     typed = [o["folder"]] if o["folder"] is not None else []
     if output is not None and output.lower().endswith((".parquet", ".arrow", ".feather")):
         typed.insert(0, output)
     if typed:
-        voice.note(f"kept columns of a CSV are text in {' and '.join(typed)}, byte for byte as read")
+        console.note(f"kept columns of a CSV are text in {' and '.join(typed)}, byte for byte as read")
 
 
 def _check_names(params: Any) -> None:
@@ -200,11 +201,11 @@ def _check_names(params: Any) -> None:
 
 def _sinks(output: str | None, schema: pa.Schema, o: dict[str, Any], inputs: list[str]) -> Any:
     from imdh_cli.sinks import open_partitions, open_sink
-    from imdh_cli.sinks.both import Both
+    from imdh_cli.sinks.tee import TeeSink
 
     sinks = []
     if output is not None:
         sinks.append(open_sink(output, schema, force=o["force"], inputs=inputs))
     if o["folder"] is not None:
         sinks.append(open_partitions(o["folder"], schema, o["name"], force=o["force"], inputs=inputs))
-    return sinks[0] if len(sinks) == 1 else Both(sinks)
+    return sinks[0] if len(sinks) == 1 else TeeSink(sinks)

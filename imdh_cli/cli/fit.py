@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from imdh_cli.cli import going_on, options
-from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import (
-    Voice,
+from imdh_cli.cli import options
+from imdh_cli.cli import resume as resuming
+from imdh_cli.cli.console import (
+    Console,
     echo_json,
     peak_memory_mb,
     plural,
@@ -23,15 +23,16 @@ from imdh_cli.cli.show import (
     takes_stdout,
     threads_asked,
 )
+from imdh_cli.cli.help import ExamplesCommand
 from imdh_cli.cli.signals import finish_first
 from imdh_cli.params import MAX_DEPTH, PAPER_PRESET, FitParams
 from imdh_cli.report.words import listing
 
 if TYPE_CHECKING:
+    from imdh_cli.core.pruning import Pruning
     from imdh_cli.features import Selection, Tally
     from imdh_cli.model import Model
-    from imdh_cli.pipeline import Fit
-    from imdh_cli.pruning import Pruning
+    from imdh_cli.pipeline.fit import Fit
 
 LOUD = 0.05  # a share of rows left out from which the note is a warning
 
@@ -148,13 +149,13 @@ def fit(context: click.Context, /, data: tuple[str, ...], **o: Any) -> None:
     DATA: files, folders, quoted globs, `-` for stdin; CSV, Parquet and Arrow IPC, compressed or not.
     """
     locations = options.locations(data, context)
-    with Voice(o) as voice:
-        _fit(locations, o, voice)
+    with Console(o) as console:
+        _fit(locations, o, console)
 
 
-def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
+def _fit(locations: tuple[str, ...], o: dict[str, Any], console: Console) -> None:
     from imdh_cli.cli.opening import open_source
-    from imdh_cli.features import choose
+    from imdh_cli.features import select_features
 
     started = time.perf_counter()
     options.check_data("fit", locations)
@@ -163,79 +164,79 @@ def _fit(locations: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
         from imdh_cli.model import load
 
         old = load(o["update"])
-        params = going_on.params_of_update(o, old)
+        params = resuming.params_of_update(o, old)
     else:
         params = fit_params(o)
     _check_clusters(params)
     if not o["dry_run"]:
         # A run that was killed between writing its model and removing its checkpoint is gone on from, too.
-        force = o["force"] or (o["resume"] and os.path.exists(going_on.checkpoint_path(o)))
+        force = o["force"] or (o["resume"] and os.path.exists(resuming.checkpoint_path(o)))
         check_model_target(o["output"], force=force, inputs=locations)
-    threads = threads_asked(o["threads"], voice)
+    threads = threads_asked(o["threads"], console)
     with closing(open_source(locations, options.source_params(o, threads))) as source:
         if old is None:
-            selection = choose(source, options.feature_params(o))
+            selection = select_features(source, options.feature_params(o))
         else:
-            selection = going_on.selection_of_update(o, old, source)
-        checkpoint = None if o["dry_run"] else going_on.open_checkpoint(o, params, selection, locations)
-        tell_selection(voice, source, selection)
+            selection = resuming.selection_of_update(o, old, source)
+        checkpoint = None if o["dry_run"] else resuming.open_checkpoint(o, params, selection, locations)
+        report_selection(console, source, selection)
         if old is None and o["columns"] is None:
-            tell_labels(voice, selection)
-        going_on.tell_stale(voice, o)
+            report_labels(console, selection)
+        resuming.report_stale(console, o)
         if o["dry_run"]:
             from imdh_cli.cli.plan import show_plan
 
             show_plan(source, selection, params, threads, as_json=o["as_json"])
             return
         if not source.rereadable:
-            _tell_keeping(voice, params)
-        tell_compiling(voice, "standardise", "learn", "learn_leaves", "count_leaves")
-        from imdh_cli import pipeline
+            _report_keeping(console, params)
+        report_compiling(console, "standardise", "learn", "learn_leaves", "count_leaves")
+        from imdh_cli.pipeline.fit import fit as fit_rows
 
         if checkpoint is not None:
-            going_on.end_with_checkpoint(checkpoint)
+            resuming.end_with_checkpoint(checkpoint)
             if checkpoint.found is not None:
-                voice.say(f"going on from {checkpoint.path}")
+                console.say(f"going on from {checkpoint.path}")
             elif o["resume"]:
-                voice.note(f"there is no {checkpoint.path} to go on from: starting from the beginning")
-        result = pipeline.fit(
+                console.note(f"there is no {checkpoint.path} to go on from: starting from the beginning")
+        result = fit_rows(
             source,
             selection,
             params,
             threads=threads,
             preset=o["preset"] if old is None else old.metadata["preset"],
-            on_progress=voice.on_progress(),
+            on_progress=console.on_progress(),
             checkpoint=checkpoint,
             update=old,
         )
         for text in source.notes:
-            voice.note(text)
-    voice.close()
+            console.note(text)
+    console.close()
     write_model(result.model, o["output"], force=o["force"] or (o["resume"] and checkpoint is not None))
     if checkpoint is not None:
         checkpoint.remove()
     seconds = time.perf_counter() - started
-    tell_rows(voice, result.tally)
+    report_rows(console, result.tally)
     if result.drifting:
         named = listing([f'"{name}"' for name in result.drifting])
-        voice.note(
+        console.note(
             f"early and late rows differ in {named}: rows in order make poor clusters; "
             "shuffle the input, or let imdh read the file itself (not a stream)",
             warning=True,
         )
-    tell_constant(voice, result.model)
+    report_constant(console, result.model)
     summary = _as_dict(result, seconds, o)
     if old is not None:
-        from imdh_cli.reprune import fates
+        from imdh_cli.pipeline.prune import cluster_changes
 
-        summary["old_clusters"] = fates(old, result.model)
+        summary["old_clusters"] = cluster_changes(old, result.model)
     if o["as_json"]:
         echo_json(summary, err=takes_stdout(o["output"]))
         return
-    _tell_summary(voice, result, seconds, o)
+    _report_summary(console, result, seconds, o)
     if old is not None:
-        for line in going_on.fate_lines(old, result.model):
-            voice.say(line)
+        for line in resuming.change_lines(old, result.model):
+            console.say(line)
 
 
 def fit_params(o: dict[str, Any]) -> FitParams:
@@ -273,28 +274,28 @@ def _check_clusters(params: FitParams) -> None:
     raise UsageError(f"-k {k}: a tree of depth {depth} has at most {2**depth} leaves", hint)
 
 
-def tell_selection(voice: Voice, source: Any, selection: Selection) -> None:
+def report_selection(console: Console, source: Any, selection: Selection) -> None:
     """What was left out and why, and what the reader has to say."""
     for text in [*source.notes, *selection.notes]:
-        voice.note(text)
-    voice.detail(f"{plural(len(selection.spec.names), 'feature')}: {', '.join(selection.spec.names[:50])}")
+        console.note(text)
+    console.detail(f"{plural(len(selection.spec.names), 'feature')}: {', '.join(selection.spec.names[:50])}")
     for name, why in selection.left_out:
         if not any(f'"{name}"' in text for text in selection.notes):
-            voice.detail(f"left out: {name} ({why})")
+            console.detail(f"left out: {name} ({why})")
 
 
-def tell_labels(voice: Voice, selection: Selection) -> None:
+def report_labels(console: Console, selection: Selection) -> None:
     """Labels that an earlier run has written would be learned from like any number."""
     features = selection.spec.source_columns
     written = [name for name in ("cluster", "node", "leaf", "margin", "distance") if name in features]
     if "cluster" in written:
-        voice.note(
+        console.note(
             'the column "cluster" is a feature: if it holds labels of an earlier run, '
             f"leave it out with -x {','.join(written)}"
         )
 
 
-def tell_constant(voice: Voice, model: Model) -> None:
+def report_constant(console: Console, model: Model) -> None:
     """Features that hold one value only."""
     if model.counts[0] < 2:
         return
@@ -302,30 +303,30 @@ def tell_constant(voice: Voice, model: Model) -> None:
     names = [f'"{name}"' for name, same in zip(model.feature_names, constant, strict=True) if same]
     if names:
         what = "a feature" if len(names) == 1 else "features"
-        voice.note(f"constant, so of no use as {what}: {listing(names)}")
+        console.note(f"constant, so of no use as {what}: {listing(names)}")
 
 
-def _tell_keeping(voice: Voice, params: FitParams) -> None:
+def _report_keeping(console: Console, params: FitParams) -> None:
     """Where the rows of a stream go that are asked for more than once."""
     if params.passes in ("auto", 1) and params.recount != "yes":
         return
     from tempfile import gettempdir
 
-    voice.note(f"a stream is read once: its rows are kept in {gettempdir()} to be met again")
+    console.note(f"a stream is read once: its rows are kept in {gettempdir()} to be met again")
 
 
-def tell_compiling(voice: Voice, *functions: str) -> None:
+def report_compiling(console: Console, *functions: str) -> None:
     """The first run compiles for some seconds; say so. functions: those of the kernel that are called."""
-    from imdh_cli import kernel, machine_code
+    from imdh_cli.core import kernel, native_cache
 
     if kernel.compiled_before(*functions):
         return
-    voice.say("compiling (first run only)")
-    if not machine_code.can_keep():
-        voice.detail("compiled code cannot be kept between runs here; set NUMBA_CACHE_DIR to keep it")
+    console.say("compiling (first run only)")
+    if not native_cache.can_keep():
+        console.detail("compiled code cannot be kept between runs here; set NUMBA_CACHE_DIR to keep it")
 
 
-def tell_rows(voice: Voice, tally: Tally) -> None:
+def report_rows(console: Console, tally: Tally) -> None:
     """Rows left out: a note, loud when they are many."""
     lost = tally.skipped + tally.bad
     if not lost:
@@ -344,7 +345,7 @@ def tell_rows(voice: Voice, tally: Tally) -> None:
     share = lost / tally.rows
     text = f"{lost:,} of {plural(tally.rows, 'row')} ({share:.1%}) left out: {'; '.join(reasons)}"
     hint = "" if share < LOUD or not tally.skipped else ". --missing mean would use them"
-    voice.note(text + hint, warning=share >= LOUD)
+    console.note(text + hint, warning=share >= LOUD)
 
 
 def check_model_target(target: str, *, force: bool, inputs: Sequence[str]) -> None:
@@ -390,23 +391,25 @@ def choice_in_words(chosen: Pruning, requested: Any) -> str:
     return f"{k}: a close choice; {others} would be reasonable, too"
 
 
-def _tell_summary(voice: Voice, result: Fit, seconds: float, o: dict[str, Any]) -> None:
+def _report_summary(console: Console, result: Fit, seconds: float, o: dict[str, Any]) -> None:
     t, model = result.tally, result.model
     passes = plural(result.passes, "pass", "passes") + (" and a recount" if result.recounted else "")
-    voice.say(f"{plural(t.used, 'row')} used of {t.rows:,}, {plural(model.n_features, 'feature')}, {passes}")
-    voice.say(choice_in_words(result.pruning, model.params.prune.clusters))
+    console.say(
+        f"{plural(t.used, 'row')} used of {t.rows:,}, {plural(model.n_features, 'feature')}, {passes}"
+    )
+    console.say(choice_in_words(result.pruning, model.params.prune.clusters))
     sizes = ", ".join(f"{n:,}" for n in cluster_sizes(model)[:12])
     more = "" if model.n_clusters <= 12 else " ..."
     counted = int(model.counts[0])
     of = "" if counted == model.metadata["rows"]["used"] else f" of the last {counted:,}"
-    voice.say(f"rows in each{of}: {sizes}{more}; {plural(result.pruning.largest, 'leaf', 'leaves')} in use")
+    console.say(f"rows in each{of}: {sizes}{more}; {plural(result.pruning.largest, 'leaf', 'leaves')} in use")
     speed = t.rows * (result.passes + result.recounted) / seconds
-    voice.say(
+    console.say(
         f"{seconds:.1f} s, {speed_in_words(speed)}, {peak_memory_mb():.0f} MB at most; "
         f"wrote {'standard output' if takes_stdout(o['output']) else o['output']}"
     )
     if result.pruning.clarity == "close" and not takes_stdout(o["output"]):
-        voice.say(f"next: imdh report {o['output']}, or imdh prune {o['output']} -k N")
+        console.say(f"next: imdh report {o['output']}, or imdh prune {o['output']} -k N")
 
 
 def cluster_sizes(model: Any) -> list[int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from imdh_cli.cli.show import echo_json, plural
+from imdh_cli.cli.console import echo_json, plural
 from imdh_cli.params import FitParams
 from imdh_cli.report.words import printable
 
@@ -44,7 +44,7 @@ def show_plan(
 
 def make_plan(source: Source, selection: Selection, params: FitParams, threads: int) -> dict[str, Any]:
     """The plan as plain values, for JSON."""
-    from imdh_cli.learning import block_rows, buffer_rows
+    from imdh_cli.core.learner import block_rows, buffer_rows
 
     d = len(selection.spec.names)
     splits, nodes = 2**params.learn.depth - 1, 2 ** (params.learn.depth + 1) - 1

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from imdh_cli.cli import options
+from imdh_cli.cli.console import Console, echo_json, takes_stdout, threads_asked
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, echo_json, takes_stdout, threads_asked
 
 if TYPE_CHECKING:
+    from imdh_cli.core.pruning import Pruning
     from imdh_cli.model import Model
-    from imdh_cli.pruning import Pruning
 
 
 @click.command(
@@ -53,13 +53,13 @@ def prune(model: str, data: tuple[str, ...], **o: Any) -> None:
     it is. What is not asked for stays as the model was fitted. Nothing is written when nothing was
     asked to change, and with --table only where -o says.
     """
-    with Voice(o) as voice:
-        _prune(model, data, o, voice)
+    with Console(o) as console:
+        _prune(model, data, o, console)
 
 
-def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> None:
-    from imdh_cli import reprune
+def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], console: Console) -> None:
     from imdh_cli.model import load
+    from imdh_cli.pipeline import prune as repruning
 
     options.check_data("prune", data, path)
     model = load(path)
@@ -72,8 +72,8 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
 
         check_model_target(target, force=o["force"] or o["output"] is None, inputs=data)
     if data:
-        model = _recounted(model, data, o, voice)
-    changed, chosen = reprune.reprune(model, params)
+        model = _recounted(model, data, o, console)
+    changed, chosen = repruning.reprune(model, params)
     if writes:
         from imdh_cli.cli.fit import write_model
 
@@ -87,33 +87,33 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice) ->
 
     written = "standard output" if takes_stdout(target) else target
     end = f"; wrote {written}" if writes else "; nothing written (-o FILE writes it)" if changes else ""
-    voice.say(choice_in_words(chosen, params.clusters) + end)
+    console.say(choice_in_words(chosen, params.clusters) + end)
 
 
-def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], voice: Voice) -> Model:
-    from imdh_cli.cli.fit import tell_compiling, tell_rows
+def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], console: Console) -> Model:
+    from imdh_cli.cli.fit import report_compiling, report_rows
     from imdh_cli.cli.opening import open_source
-    from imdh_cli.features import ready
+    from imdh_cli.features import bind_features
 
-    threads = threads_asked(o["threads"], voice)
-    tell_compiling(voice, "standardise", "recount", "count_leaves")
-    from imdh_cli import pipeline
+    threads = threads_asked(o["threads"], console)
+    report_compiling(console, "standardise", "recount", "count_leaves")
+    from imdh_cli.pipeline.recount import recount as recount_rows
 
     with closing(open_source(data, options.source_params(o, threads))) as source:
-        ready(source, model.spec)
-        counted, tally = pipeline.recount(
-            model, source, missing=o["missing"], threads=threads, on_progress=voice.on_progress()
+        bind_features(source, model.spec)
+        counted, tally = recount_rows(
+            model, source, missing=o["missing"], threads=threads, on_progress=console.on_progress()
         )
         for text in source.notes:
-            voice.note(text)
-    voice.close()
-    tell_rows(voice, tally)
+            console.note(text)
+    console.close()
+    report_rows(console, tally)
     return counted
 
 
 def _table(model: Model, chosen: Pruning) -> list[dict[str, Any]]:
     """One row for each K from the largest down: what there is, and the split removed to get below it."""
-    from imdh_cli import pruning
+    from imdh_cli.core import pruning
 
     removed = pruning.removed_at(chosen.merge_order, model.counts, model.params.prune.min_size)
     rows = []

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from imdh_cli.cli import options
+from imdh_cli.cli.console import Console, echo_json, threads_asked
 from imdh_cli.cli.help import ExamplesCommand
-from imdh_cli.cli.show import Voice, echo_json, threads_asked
 
 if TYPE_CHECKING:
     from imdh_cli.report.figures import Summary
@@ -84,11 +84,11 @@ def report(context: click.Context, /, model: str, data: tuple[str, ...], **o: An
 
     Without --html and --plot the report goes to stdout.
     """
-    with Voice(o) as voice:
-        _report(model, data, o, voice, _command(context))
+    with Console(o) as console:
+        _report(model, data, o, console, _command(context))
 
 
-def _report(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice, command: str) -> None:
+def _report(path: str, data: tuple[str, ...], o: dict[str, Any], console: Console, command: str) -> None:
     from imdh_cli.atomic import write_bytes
     from imdh_cli.model import load
     from imdh_cli.report.summary import summarise
@@ -102,7 +102,7 @@ def _report(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice, c
     _check_outputs(summary, [path, *data], o, kind)
     samples: Mapping[int, Scatter] = {}
     if data:
-        summary, samples = _read(summary, data, o, kind, voice)
+        summary, samples = _read(summary, data, o, kind, console)
     files = _files(summary, samples, o, kind, command)  # all are made before the first is written
     for name, content in files.items():
         if name == "-":
@@ -111,7 +111,7 @@ def _report(path: str, data: tuple[str, ...], o: dict[str, Any], voice: Voice, c
             write_bytes(name, content, force=o["force"])
     written = [name for name in files if name != "-"]
     if written:
-        voice.say(f"wrote {' and '.join(written)}")
+        console.say(f"wrote {' and '.join(written)}")
     if views or not files:
         _print(summary, o, views)
 
@@ -181,35 +181,35 @@ def _check_outputs(summary: Summary, inputs: list[str], o: dict[str, Any], kind:
 
 
 def _read(
-    summary: Summary, data: tuple[str, ...], o: dict[str, Any], kind: str | None, voice: Voice
+    summary: Summary, data: tuple[str, ...], o: dict[str, Any], kind: str | None, console: Console
 ) -> tuple[Summary, Mapping[int, Scatter]]:
     """Label DATA, once: to compare them with known classes, and for samples of rows at the splits."""
-    from imdh_cli.cli.fit import tell_compiling, tell_rows
+    from imdh_cli.cli.fit import report_compiling, report_rows
     from imdh_cli.cli.opening import open_source
     from imdh_cli.errors import DataError
-    from imdh_cli.features import Tally, ready
+    from imdh_cli.features import Tally, bind_features
+    from imdh_cli.report.agreement import Truth
     from imdh_cli.report.scatter import Sampler
-    from imdh_cli.report.truth import Truth
 
     model = summary.model
     assert model is not None
-    threads = threads_asked(o["threads"], voice)
+    threads = threads_asked(o["threads"], console)
     truth = Truth(o["truth"], model.n_clusters) if o["truth"] else None
     also = (o["node"],) if kind == "node" else ()
     sampler = Sampler(summary, also=also) if o["html"] or kind == "node" else None
     tally = Tally()
     with closing(open_source(data, options.source_params(o, threads))) as source:
-        ready(source, model.spec)
-        tell_compiling(voice, "standardise", "descend")
-        from imdh_cli import pipeline
+        bind_features(source, model.spec)
+        report_compiling(console, "standardise", "descend")
+        from imdh_cli.pipeline.labelled import labelled as labelled_rows
 
-        parts = pipeline.labelled(
+        parts = labelled_rows(
             model,
             source,
             (o["truth"],) if truth else (),
             tally=tally,
             missing=o["missing"],
-            on_progress=voice.on_progress(),
+            on_progress=console.on_progress(),
         )
         for part in parts:
             if sampler is not None:
@@ -217,10 +217,10 @@ def _read(
             if truth is not None and part.kept is not None:
                 truth.add(part.cluster, part.kept.column(0))
         notes, name = list(source.notes), source.parts[0].name if source.parts else "the data"
-    voice.close()
+    console.close()
     for text in notes:
-        voice.note(text)
-    tell_rows(voice, tally)
+        console.note(text)
+    report_rows(console, tally)
     if not tally.used:
         why = f"none of its {tally.rows:,} rows can be used" if tally.rows else "no data rows"
         raise DataError(f"{name}: {why}", "use --missing mean" if tally.skipped else None)

@@ -1,11 +1,20 @@
 """Record batch -> matrix: choose the columns, turn their cells into numbers, treat what is missing.
 
-`choose` looks at a source and says which columns are features; `extract` turns each chunk into rows
+`select_features` looks at a source and says which columns are features; `extract` turns each chunk into rows
 of a float64 matrix by that choice, which the model keeps.
 """
 
 from imdh_cli.features.matrix import Tally, extract
-from imdh_cli.features.selection import Selection, choose, ready
+from imdh_cli.features.selection import Selection, bind_features, select_features
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec
 
-__all__ = ["MAX_LEVELS", "Column", "FeatureSpec", "Selection", "Tally", "choose", "extract", "ready"]
+__all__ = [
+    "MAX_LEVELS",
+    "Column",
+    "FeatureSpec",
+    "Selection",
+    "Tally",
+    "bind_features",
+    "extract",
+    "select_features",
+]

@@ -45,7 +45,7 @@ class Selection:
     ids: tuple[str, ...] = ()
 
 
-def choose(source: Source, params: FeatureParams) -> Selection:
+def select_features(source: Source, params: FeatureParams) -> Selection:
     """The features of a table: those named, or all numeric columns but ids and identifiers.
 
     With `categorical="onehot"` the text columns are read once for their levels; those of a stream
@@ -64,7 +64,7 @@ def choose(source: Source, params: FeatureParams) -> Selection:
     return _named(source, params) if params.columns is not None else _default(source, params)
 
 
-def ready(source: Source, spec: FeatureSpec) -> None:
+def bind_features(source: Source, spec: FeatureSpec) -> None:
     """Make a source ready to be read by the features of a model.
 
     Raises

@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from imdh_cli import learning
-from imdh_cli.checkpoint import Checkpoint, Leg, Stage
-from imdh_cli.columns import ColumnProfile, Drift
+from imdh_cli.core import learner as learner_module
+from imdh_cli.core.columns import ColumnProfile, Drift
+from imdh_cli.core.learner import Learner, ShuffleBuffer
+from imdh_cli.core.tree import CLIP, Scaling, Tree
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Tally
-from imdh_cli.learning import Learner, ShuffleBuffer
 from imdh_cli.model import Model
-from imdh_cli.order import RowStream, interleave, open_at_once
 from imdh_cli.params import FitParams
+from imdh_cli.pipeline.checkpoint import Checkpoint, Leg, Stage
 from imdh_cli.pipeline.reading import Reader, Spool, no_rows
-from imdh_cli.sources.ahead import read_ahead_in
-from imdh_cli.sources.base import Piece
-from imdh_cli.tree import CLIP, Scaling, Tree
+from imdh_cli.rows.prefetch import prefetch_in
+from imdh_cli.rows.shuffle import RowStream, interleave, open_at_once
+from imdh_cli.sources.base import Fragment
 
 AGAIN_ROWS = 1_000_000  # up to here a second pass and a recount are worth their time
 FEW_ROWS = 200_000  # up to here four passes are; with sixteen, noise in many columns looks like clusters
@@ -53,8 +53,8 @@ class Run:
         self.threads = threads
         self.update = update
         self.d = len(reader.spec.names)
-        self.block_rows = learning.block_rows(self.d)
-        self.buffer_rows = learning.buffer_rows(params, self.d)
+        self.block_rows = learner_module.block_rows(self.d)
+        self.buffer_rows = learner_module.buffer_rows(params, self.d)
         self.passes = 1
         self.recounted = False
         self.drifting: list[str] = []
@@ -92,9 +92,9 @@ class Run:
         buffer = np.empty((self.buffer_rows, self.d))
         stream = RowStream(rows)
         del rows  # a reader that is done with is to be let go of
-        pieces = self._pieces()
-        mixed = pieces is not None
-        if pieces is None or _rows(pieces) <= self.buffer_rows:
+        fragments = self._fragments()
+        mixed = fragments is not None
+        if fragments is None or _rows(fragments) <= self.buffer_rows:
             filled = stream.fill(buffer)
             rest = stream.take(1) if filled == len(buffer) else None
             if rest is None and self.update is None:
@@ -141,7 +141,7 @@ class Run:
         if start is None:
             return
         for k in range(start, len(X), self.block_rows):
-            self.learner.meet(X[order[k : k + self.block_rows]])
+            self.learner.partial_fit(X[order[k : k + self.block_rows]])
             self._save(leg, k + self.block_rows, {}, {})
 
     def _in_order(self, stream: RowStream) -> None:
@@ -155,7 +155,7 @@ class Run:
             met = self._start_in_order(stream)
             while (X := stream.take(self._until_boundary(met))) is not None:
                 self.columns.add(X)
-                self.learner.meet(X)
+                self.learner.partial_fit(X)
                 met += len(X)
                 if met & (met - 1) == 0 and met >= 2 * SEED_ROWS:
                     self.learner.re_express(self.columns.scaling(self.params.scale))
@@ -194,7 +194,7 @@ class Run:
         self._start(self.columns.scaling(self.params.scale))
         self.learner.begin_pass(0, counting=True, reading=True)
         for k in range(0, len(first), self.block_rows):
-            self.learner.meet(first[k : k + self.block_rows])
+            self.learner.partial_fit(first[k : k + self.block_rows])
         self._save(leg, len(first), {}, {})
         return len(first)
 
@@ -314,14 +314,14 @@ class Run:
                 break
             X = np.require(X, requirements=["C", "W"])
             shuffle.exchange(X)
-            self.learner.meet(X)
+            self.learner.partial_fit(X)
             if self._is_due():
                 arrays, values = shuffle.state()
                 if self._drift is not None and arrived is not None:
                     arrays |= self._drift.state()
                 self._save(leg, rows, arrays, {**values, "rescale_at": self._rescale_at})
         for X in shuffle.rest(tail, self.block_rows):
-            self.learner.meet(X)
+            self.learner.partial_fit(X)
 
     def _end_of_only_pass(self) -> None:
         """Center and scale become those of all rows; what a later run goes on from is kept as it was."""
@@ -344,7 +344,7 @@ class Run:
         stream = RowStream(self._again())
         self._skip(stream, start)
         for X in stream.blocks(self.block_rows):
-            self.learner.meet(X)
+            self.learner.partial_fit(X)
             start += len(X)
             self._save((1, 0), start, {}, {})
 
@@ -353,35 +353,35 @@ class Run:
     def _again(self) -> Iterator[np.ndarray]:
         return self.reader.rows() if self._spool is None else self._spool.rows()
 
-    def _pieces(self) -> list[Piece] | None:
+    def _fragments(self) -> list[Fragment] | None:
         """The parts of the input that can be met in any order; None where the order is to be kept."""
         if self.params.shuffle != "auto" or not self.reader.source.rereadable:
             return None
-        return self.reader.source.pieces(self.reader.spec.source_columns) or None
+        return self.reader.source.fragments(self.reader.spec.source_columns) or None
 
     def _mixed(self, number: int) -> Iterator[np.ndarray]:
-        """Pass `number` over the pieces, in a random order of its own."""
-        pieces = self._pieces() or []
-        at_once = open_at_once(((p.rows, p.size, p.held) for p in pieces), self.d)
+        """Pass `number` over the fragments, in a random order of its own."""
+        fragments = self._fragments() or []
+        at_once = open_at_once(((p.rows, p.size, p.held) for p in fragments), self.d)
         with self._pool() as pool:
             yield from interleave(
-                [(p.size, partial(self._rows_of, p, pool)) for p in pieces],
+                [(p.size, partial(self._rows_of, p, pool)) for p in fragments],
                 np.random.default_rng([self.params.seed, 3, number]),
                 at_once=at_once,
-                run_rows=int(np.clip(self.buffer_rows // (4 * min(at_once, len(pieces))), 1, 256)),
+                run_rows=int(np.clip(self.buffer_rows // (4 * min(at_once, len(fragments))), 1, 256)),
             )
 
-    def _rows_of(self, piece: Piece, pool: Executor | None) -> Iterator[np.ndarray]:
-        chunks = piece.chunks()
-        return self.reader.matrices(chunks if pool is None else read_ahead_in(pool, chunks))
+    def _rows_of(self, fragment: Fragment, pool: Executor | None) -> Iterator[np.ndarray]:
+        chunks = fragment.chunks()
+        return self.reader.matrices(chunks if pool is None else prefetch_in(pool, chunks))
 
     def _pool(self) -> AbstractContextManager[Executor | None]:
-        """What reads pieces while rows are learned from. Text is parsed in several threads; an open
+        """What reads fragments while rows are learned from. Text is parsed in several threads; an open
         Parquet file, which its row groups share, is left to one."""
         if self.threads == 1:
             return nullcontext()
         text = all(part.format == "csv" for part in self.reader.source.parts)
-        return ThreadPoolExecutor(self.threads if text else 1, "pieces")
+        return ThreadPoolExecutor(self.threads if text else 1, "fragments")
 
     def _rng(self, what: int, number: int) -> np.random.Generator | None:
         if self.params.shuffle == "none":
@@ -473,9 +473,9 @@ def _chain(first: np.ndarray | None, rest: RowStream) -> Iterator[np.ndarray]:
         yield from rest.blocks(65536)
 
 
-def _rows(pieces: list[Piece]) -> int:
-    """The rows of all pieces, roughly where they are not known; 0 where nothing is."""
-    rows = [piece.about if piece.rows is None else piece.rows for piece in pieces]
+def _rows(fragments: list[Fragment]) -> int:
+    """The rows of all fragments, roughly where they are not known; 0 where nothing is."""
+    rows = [fragment.about if fragment.rows is None else fragment.rows for fragment in fragments]
     return 0 if None in rows else sum(n or 0 for n in rows)
 
 
@@ -504,7 +504,7 @@ def learning_state(model: Model) -> dict[str, np.ndarray]:
     leaves = slice(model.n_splits, None)
     zero = np.zeros_like
     counted = int(model.counts[0])
-    following = learning.WINDOW_ROWS
+    following = learner_module.WINDOW_ROWS
     while following <= counted:
         following *= 2
     windows = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.errors import UsageError
-from imdh_cli.report.truth import Agreement
+from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.words import count, listing
 
 if TYPE_CHECKING:

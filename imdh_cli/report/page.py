@@ -15,11 +15,11 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from imdh_cli.report import provenance, scatter, svg
+from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
-from imdh_cli.report.truth import Agreement
 from imdh_cli.report.words import count, listing, percent, printable, quantity, short, signed, spread
 
 LIMIT = 2_000_000  # bytes of a page

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imdh_cli.core.pruning import Pruning, cluster_nodes, prune, smooth
 from imdh_cli.errors import UsageError
-from imdh_cli.pruning import Pruning, cluster_nodes, prune, smooth
 from imdh_cli.report.cautions import cautions
 from imdh_cli.report.figures import (
     Alternative,

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.draw import axis, bar, columns, nice_numbers
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.printer import LEFT, NAME, RIGHT, WIDE, Printer, valley
 from imdh_cli.report.terminal_node import NodePrinter
-from imdh_cli.report.truth import Agreement
 from imdh_cli.report.words import count, listing, percent, printable, quantity, signed, spread
 
 LISTED = 128  # clusters described, at most: --csv has all

@@ -12,17 +12,17 @@ from functools import partial
 
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Opener, Part, Piece, Reader, Source, check_columns, nearest
-from imdh_cli.sources.locate import Location, locate
-from imdh_cli.sources.peek import told
-from imdh_cli.sources.stored import Stored, changed, spooled, stored_here
+from imdh_cli.sources.base import Chunk, Fragment, Opener, Part, Reader, Source, check_columns, nearest
+from imdh_cli.sources.detect_format import detect_format
+from imdh_cli.sources.discover import Location, locate
+from imdh_cli.sources.file import Stored, changed, spooled, stored_here
 from imdh_cli.sources.table import TableSource
 
 __all__ = [
     "Chunk",
+    "Fragment",
     "Opener",
     "Part",
-    "Piece",
     "Reader",
     "Source",
     "TableSource",
@@ -80,7 +80,7 @@ def _opened(locations: list[Location], format: str | None, notes: list[str]) -> 
 
 
 def _reader(file: Stored, params: SourceParams, notes: list[str], files: int, *, brief: bool) -> Reader:
-    kind = told(file.head, file.name, params.format)
+    kind = detect_format(file.head, file.name, params.format)
     if file.size == 0 and (kind != "csv" or files > 1):
         raise DataError(f"{file.name}: the file is empty (0 bytes)", "leave it out")
     if kind == "parquet":
@@ -98,7 +98,7 @@ def _reader(file: Stored, params: SourceParams, notes: list[str], files: int, *,
         from imdh_cli.sources.arrow_file import ArrowStreamPart
 
         return ArrowStreamPart(file, params)
-    from imdh_cli.sources.csv_file import CsvPart
+    from imdh_cli.sources.csv.file import CsvPart
 
     part = CsvPart(file.name, file.stream, params, file.rereadable, file.path, brief=brief)
     part.size = file.size if part.size is None else part.size

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.ahead import read_ahead
-from imdh_cli.sources.base import BROKEN, Chunk, Piece, check_columns, check_unique, pandas_index
-from imdh_cli.sources.peek import peeked
-from imdh_cli.sources.stored import Stored
+from imdh_cli.rows.prefetch import prefetch
+from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, check_unique, pandas_index
+from imdh_cli.sources.detect_format import peeked
+from imdh_cli.sources.file import Stored
 
 MAGIC = b"ARROW1"
 WINDOW = 64 << 20  # bytes that are mapped and looked at before they are let go
@@ -69,18 +69,18 @@ class ArrowPart:
         check_columns([*features, *keep], self.schema.names, self.name)
         self.bytes_read = 0
         chunks = self._read(features, keep, range(self._batches))
-        return read_ahead(chunks) if self._params.threads > 1 else chunks
+        return prefetch(chunks) if self._params.threads > 1 else chunks
 
-    def pieces(self, features: Sequence[str]) -> list[Piece]:
-        """One piece for each record batch that has rows."""
+    def fragments(self, features: Sequence[str]) -> list[Fragment]:
+        """One fragment for each record batch that has rows."""
         check_columns(features, self.schema.names, self.name)
-        pieces = []
+        fragments = []
         for i, (at, rows) in enumerate(self._places()):
             size = 8 * rows * len(features)
             held = min(size, WINDOW) if self._lies_open else size
             if rows:
-                pieces.append(Piece(rows, size, partial(self._read, features, (), [i], at), held))
-        return pieces
+                fragments.append(Fragment(rows, size, partial(self._read, features, (), [i], at), held))
+        return fragments
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)
@@ -185,10 +185,10 @@ class ArrowStreamPart:
         check_columns([*features, *keep], self.schema.names, self.name)
         self.bytes_read = 0
         chunks = self._read(features, keep)
-        return read_ahead(chunks) if self._params.threads > 1 else chunks
+        return prefetch(chunks) if self._params.threads > 1 else chunks
 
-    def pieces(self, features: Sequence[str]) -> None:
-        """A stream has no pieces that can be read alone."""
+    def fragments(self, features: Sequence[str]) -> None:
+        """A stream has no fragments that can be read alone."""
         return
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:

@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
     origin: tuple[str, int | None] | None = None
 
 
-class Piece(NamedTuple):
+class Fragment(NamedTuple):
     """A part of the input that can be read alone: a row group, a byte range, a file.
 
     held : about how many bytes a reading of it holds between two chunks, beside the chunk.
@@ -82,7 +82,7 @@ class Reader(Protocol):
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]: ...
 
-    def pieces(self, features: Sequence[str]) -> list[Piece] | None: ...
+    def fragments(self, features: Sequence[str]) -> list[Fragment] | None: ...
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table: ...
 
@@ -131,7 +131,7 @@ class Source(Protocol):
         """
         ...
 
-    def pieces(self, features: Sequence[str]) -> list[Piece] | None:
+    def fragments(self, features: Sequence[str]) -> list[Fragment] | None:
         """The input in parts that can be read in any order; None when that is impossible."""
         ...
 

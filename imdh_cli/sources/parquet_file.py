@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.ahead import read_ahead
-from imdh_cli.sources.base import BROKEN, Chunk, Piece, check_columns, check_unique, pandas_index
-from imdh_cli.sources.stored import Stored
+from imdh_cli.rows.prefetch import prefetch
+from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, check_unique, pandas_index
+from imdh_cli.sources.file import Stored
 
 PAGE = 1 << 20  # bytes; the usual size of a page
 BATCH = 2 << 20  # bytes decoded at a time, by 8 bytes a cell
@@ -74,15 +74,15 @@ class ParquetPart:
         check_columns([*features, *keep], self.schema.names, self.name)
         self.bytes_read = 0
         chunks = self._read(features, keep, range(self._groups))
-        return read_ahead(chunks) if self._params.threads > 1 else chunks
+        return prefetch(chunks) if self._params.threads > 1 else chunks
 
-    def pieces(self, features: Sequence[str]) -> list[Piece]:
-        """One piece for each row group that has rows."""
+    def fragments(self, features: Sequence[str]) -> list[Fragment]:
+        """One fragment for each row group that has rows."""
         check_columns(features, self.schema.names, self.name)
         file = self._open()
         leaves = self._leaves(features)
         big_pages = str(file.metadata.created_by).startswith("DuckDB")
-        pieces, row = [], 0
+        fragments, row = [], 0
         for i in range(file.num_row_groups):
             group = file.metadata.row_group(i)
             columns = [group.column(j) for j in leaves]
@@ -90,9 +90,9 @@ class ParquetPart:
             if group.num_rows:
                 held = sum(_held(c, big_pages) for c in columns)
                 read = partial(self._read, features, (), [i], row)
-                pieces.append(Piece(group.num_rows, max(size, 1), read, held))
+                fragments.append(Fragment(group.num_rows, max(size, 1), read, held))
             row += group.num_rows
-        return pieces
+        return fragments
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)

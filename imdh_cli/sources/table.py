@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Part, Piece, Reader, check_columns, listed
+from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns, listed
 from imdh_cli.sources.promote import promoted
 
 Schemas = tuple[pa.Schema, pa.Schema]  # of the features and of what is passed through
@@ -112,33 +112,33 @@ class TableSource:
         self.check(features, keep)
         return _first_rows(self._chunks(list(features), list(keep)), self._params.max_rows)
 
-    def pieces(self, features: Sequence[str]) -> list[Piece] | None:
+    def fragments(self, features: Sequence[str]) -> list[Fragment] | None:
         self.check(features)
         self._restart()
         features = list(features)
         schemas = self._schemas(features, [])
-        pieces: list[Piece] = []
+        fragments: list[Fragment] = []
         left = self._params.max_rows
         for i, reader in enumerate(self._readers):
             if left == 0:
                 break
             self._as_text(i, features)
-            inner = reader.pieces(self._of(i, features))
+            inner = reader.fragments(self._of(i, features))
             if inner is None:
                 if len(self._readers) == 1 or not reader.rereadable:
                     return None
                 whole = partial(self._begin, i, self._of(i, features))
-                inner = [Piece(reader.rows, reader.size or 1, whole)]
-            for piece in inner:
+                inner = [Fragment(reader.rows, reader.size or 1, whole)]
+            for fragment in inner:
                 if left is not None:
-                    if piece.rows is None:
+                    if fragment.rows is None:
                         return None
-                    piece = piece._replace(rows=min(left, piece.rows))
-                    left -= piece.rows or 0
-                if piece.rows != 0:
-                    chunks = self._piece_chunks(i, piece, schemas)
-                    pieces.append(piece._replace(chunks=chunks))
-        return pieces
+                    fragment = fragment._replace(rows=min(left, fragment.rows))
+                    left -= fragment.rows or 0
+                if fragment.rows != 0:
+                    chunks = self._fragment_chunks(i, fragment, schemas)
+                    fragments.append(fragment._replace(chunks=chunks))
+        return fragments
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         if self._params.max_rows is not None:
@@ -171,8 +171,8 @@ class TableSource:
             chunks = self._begin(i, self._of(i, features), self._of(i, keep))
             yield from self._fitted(i, chunks, schemas, 0)
 
-    def _piece_chunks(self, i: int, piece: Piece, schemas: Schemas) -> Callable[[], Iterator[Chunk]]:
-        return lambda: _first_rows(self._fitted(i, piece.chunks(), schemas, None), piece.rows)
+    def _fragment_chunks(self, i: int, fragment: Fragment, schemas: Schemas) -> Callable[[], Iterator[Chunk]]:
+        return lambda: _first_rows(self._fitted(i, fragment.chunks(), schemas, None), fragment.rows)
 
     def _begin(self, i: int, features: list[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         chunks = self._readers[i].chunks(features, keep)

@@ -9,13 +9,7 @@ from typing import BinaryIO, NamedTuple, cast
 from imdh_cli.errors import DataError
 from imdh_cli.sources.base import Opener
 from imdh_cli.sources.compression import Counted, Read, cannot_read, filled, prefixed, unpacked
-from imdh_cli.sources.text import (
-    Encoding,
-    byte_order_mark,
-    converted,
-    encoding_of,
-    looks_like_utf16,
-)
+from imdh_cli.sources.encoding import Encoding, byte_order_mark, converted, encoding_of, looks_like_utf16
 
 _FIRST = 1024
 

@@ -76,11 +76,11 @@ def minibatch(path: str) -> None:
 
 def learn_pass(rows: np.ndarray, threads: int) -> float:
     """Seconds of one pass of learning, everything counted, over rows that are in memory."""
-    from imdh_cli.columns import ColumnMoments
-    from imdh_cli.learning import Learner
-    from imdh_cli.order import RowStream
+    from imdh_cli.core.columns import ColumnMoments
+    from imdh_cli.core.learner import Learner
+    from imdh_cli.core.tree import Tree
     from imdh_cli.params import FitParams
-    from imdh_cli.tree import Tree
+    from imdh_cli.rows.shuffle import RowStream
 
     params = FitParams()
     moments = ColumnMoments(rows.shape[1])
@@ -90,7 +90,7 @@ def learn_pass(rows: np.ndarray, threads: int) -> float:
     start = time.perf_counter()
     learner.begin_pass(0, counting=True)
     for block in RowStream([rows]).blocks(learner.block_rows):
-        learner.meet(block)
+        learner.partial_fit(block)
     learner.finish()
     return time.perf_counter() - start
 

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from imdh_cli import features, pipeline
+from imdh_cli import features
 from imdh_cli.params import FeatureParams, FitParams, SourceParams
+from imdh_cli.pipeline.fit import fit as fit_rows
 from imdh_cli.sources import open_source
 from tests.benchmarks import common
 
@@ -157,7 +158,7 @@ def grid(rng: np.random.Generator) -> np.ndarray:
 # --- measuring
 
 
-def choose(rows: np.ndarray, seed: int, how: Mapping[str, Any], folder: Path) -> tuple[int, str]:
+def select_features(rows: np.ndarray, seed: int, how: Mapping[str, Any], folder: Path) -> tuple[int, str]:
     """The number of clusters chosen for these rows, and how clear it is said to be."""
     path = folder / "rows.arrow"
     table = pa.table({f"x{j}": column for j, column in enumerate(rows.T.copy())})
@@ -165,7 +166,7 @@ def choose(rows: np.ndarray, seed: int, how: Mapping[str, Any], folder: Path) ->
         writer.write_table(table)
     params = FitParams(seed=seed, **how)
     with closing(open_source([str(path)], SourceParams())) as source:
-        found = pipeline.fit(source, features.choose(source, FeatureParams()), params)
+        found = fit_rows(source, features.select_features(source, FeatureParams()), params)
     return found.pruning.n_clusters, found.pruning.clarity
 
 
@@ -211,7 +212,7 @@ def measure(draws: int, only: str | None, result: dict[str, Any], folder: Path) 
         chosen = []
         for seed in range(draws):
             rows = draw(np.random.default_rng([seed, about["d"], about["k"]]))
-            chosen.append(choose(rows, seed, WAYS[about["way"]], folder))
+            chosen.append(select_features(rows, seed, WAYS[about["way"]], folder))
         found["cells"][key] = about | {
             "chosen": [k for k, _ in chosen],
             "clarity": [clarity for _, clarity in chosen],

@@ -1,6 +1,6 @@
 """Fits and labellings under random kills, signals, closed pipes and full disks: is anything lost?
 
-Each round takes one command and one fault, both at random. The fault strikes at a random moment, or
+Each round takes one command and one fault, both at random. The fault fault_injection at a random moment, or
 just when something is being written. After each run: is the old output intact or the new one whole,
 to the byte; is nothing left over; is the exit status a documented one, and what is said on stderr true?
 A fit with a checkpoint is given up to three faults and then goes on: its model must have the bytes of a
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import common
-from tests.benchmarks.strikes import (
+from tests.benchmarks.fault_injection import (
     DEVICE,
     FULL,
     INT,
@@ -214,18 +214,18 @@ class Soak:
         """One job, struck once, or with a checkpoint up to three times; then it has to end well."""
         job = self.rng.choices(self.jobs, [2 if j.checkpointed else 1 for j in self.jobs])[0]
         faults = [f for f in job.faults if f != FULL or self.small is not None]
-        strikes = [self._strike(self.rng.choice(faults))]
+        fault_injection = [self._strike(self.rng.choice(faults))]
         if job.checkpointed:
-            strikes += [self._strike(self.rng.choice(faults)) for _ in range(self.rng.randint(0, 2))]
+            fault_injection += [self._strike(self.rng.choice(faults)) for _ in range(self.rng.randint(0, 2))]
         folder = self.disk
-        if self.small is not None and any(s.fault == FULL for s in strikes):
+        if self.small is not None and any(s.fault == FULL for s in fault_injection):
             folder = self.small
         self._clean(folder)
         self.rounds[job.name] += 1
         if job.output != "-" and self.rng.random() < 0.5:
             put_old(folder / job.output)
         ended = False
-        for strike in strikes:
+        for strike in fault_injection:
             ended = self._once(job, folder, strike)
             if ended:
                 break

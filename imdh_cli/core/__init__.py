@@ -1,0 +1,1 @@
+"""Rows -> a learned, counted and pruned tree: arrays and plain values, no files, no options, no printing."""

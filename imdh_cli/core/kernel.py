@@ -1,0 +1,481 @@
+"""Blocks of standardised rows -> tree arrays, in place. All compiled code, nothing else.
+
+Paper: section 2 (the update rule) and algorithm 1 (one row down the tree). The paper's letters:
+
+    v  direction (unit)     b  offset from the mean     m  mean of the rows met (mu)    t  rows met
+    p  v.(z - m)            s  projected sd             h  bandwidth = delta s (t+1)^-q
+    rho2  mean square per coordinate                    C, alpha, r, q, delta: see params.LearnParams
+
+A node's state depends only on the sequence of rows that reach it. `learn` uses that twice. At tick k it
+takes row k down level 0, row k - 1 down level 1, row k - 2 down level 2 ..., eight different nodes at once,
+so that the square roots, quotients and exponentials of eight steps are one vector operation each. And where
+a stage has fewer levels than that, rows in subtrees that are apart are taken down together: two streams of
+four levels, four of two. Every node still meets its rows one by one in their order: the arrays are those of
+the plain double loop (tests/naive.py), and the same whatever the blocks, the streams and however the levels
+are shared among threads.
+
+Measured on one thread, depth 8, in million rows a second, plain loop -> this: 1.27 -> 4.3 at d = 20,
+1.27 -> 4.8 at d = 5, 0.86 -> 2.0 at d = 100. A tick costs 50 ns and each row in it 20 to 25 (d = 20), so that
+levels 0 to 3 take 135 ns a row, levels 4 to 7 160 as one stream and 130 as two. What made the difference
+was the number of instructions, which run at three a cycle, and where cache lines begin (tree.aligned,
+tree.by_node). Tried and not better: rows padded to whole vectors, four accumulators by hand, the plain loop
+with `exp` and `pow` replaced alone, sixteen lanes, three streams of five levels, rows sorted by node, rows
+that follow each other at a distance (6 % at d = 784, half the speed at d = 100), learning the mean in a
+second sweep, a step that is taken also where it is nothing, histograms counted at the end of a block, leaves
+learned and counted in one sweep (3 ns of 18), shorter blocks.
+
+Flags: sums may be reordered and contracted; tests for NaN stay (`fastmath=True` would drop them), and no
+NaN comes this far: `standardise` replaces them. Functions are separate so that each is compiled once, and
+in one file because a cached function does not notice an edit in another one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from imdh_cli.core.native_cache import compiled as _compiled
+from imdh_cli.core.tree import aligned
+
+FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
+MOST_CODES = 20  # distinct values of a column that are kept
+BINS = 128  # of a split's histogram, each 1/16 projected sd wide
+CANCELLED = 0.9  # |v - g c|^2 below which it is measured: by the formula the rounding of |v| would grow
+LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the range of float64
+# |b - p| / h beyond which a row moves no hyperplane: phi is under 1e-16, or, where the paper's steps are
+# not free of units and a tiny h makes them huge, under 1e-297.
+REACHES = {True: 8.5, False: 37.0}
+
+# Where the quantities of the lanes begin in the work array of `learn`: entry P + j is lane j's.
+P, C2, B, RHO2, S2, INV_T, INV_T1, H_PER_S, STEP, INV_H2, BIN, G, A, SHRINK = range(0, 14 * LANES, LANES)
+NATURAL = (1 << 62) - 1  # `index & NATURAL` tells the compiler that an index is not counted from the end
+
+# Entries of the `rule` vector, filled by `make_rule`.
+ALPHA, PENALTY2, RATE_B, RATE_V, CLAMP, DELTA, INV_D, SCALED, REACH = range(9)
+
+# (t+1)^-q and (t+1)^-r from tables: the top 11 bits of the mantissa, the octave, and a cubic for the rest.
+_MANTISSAS, _OCTAVES = 2048, 64
+_REST = (1 << 41) - 1
+_EXPONENT = _MANTISSAS + _OCTAVES  # where a row of the tables has the exponent, and behind it
+_INVERSES = _EXPONENT + 1  # 2^-52 / mantissa
+
+LOG2E = 1.4426950408889634
+# 2^f for |f| <= 1/2 to a relative 7e-15: the coefficients of its Taylor polynomial
+E1, E2, E3, E4, E5, E6, E7, E8, E9, E10, E11 = (math.log(2.0) ** n / math.factorial(n) for n in range(1, 12))
+INV_SQRT_2PI = 0.3989422804014327
+
+
+def compiled_before(*names: str) -> bool:
+    """Whether the functions of these names are kept as compiled code, so that no call need compile."""
+    return all(globals()[name].is_kept() for name in names)
+
+
+def make_rule(
+    d: int,
+    *,
+    alpha: float,
+    penalty: float,
+    bandwidth: float,
+    rate: float,
+    clamp: float,
+    scaled: bool,
+) -> np.ndarray:
+    """The constants of the update rule for d features, as the vector that `learn` reads, shape (9,)."""
+    rule = np.empty(9)
+    rule[ALPHA] = alpha
+    rule[PENALTY2] = 2.0 * penalty
+    rule[RATE_B] = rate
+    rule[RATE_V] = rate * math.sqrt(d)
+    rule[CLAMP] = clamp * alpha if clamp > 0 else 1e300
+    rule[DELTA] = bandwidth
+    rule[INV_D] = 1.0 / d
+    rule[SCALED] = 1.0 if scaled else 0.0
+    rule[REACH] = REACHES[scaled]
+    return rule
+
+
+def make_powers(q: float, r: float) -> np.ndarray:
+    """Tables for t^-q and t^-r, shape (2, 2048 + 64 + 1 + 2048), read by `learn`."""
+    powers = np.empty((2, _INVERSES + _MANTISSAS))
+    mantissas = 1.0 + np.arange(_MANTISSAS) / _MANTISSAS
+    for row, exponent in zip(powers, (q, r), strict=True):
+        row[:_MANTISSAS] = mantissas**-exponent
+        row[_MANTISSAS:_EXPONENT] = 2.0 ** (-exponent * np.arange(_OCTAVES))
+        row[_EXPONENT] = exponent
+        row[_INVERSES:] = 2.0**-52 / mantissas
+    return powers
+
+
+def make_work() -> tuple[np.ndarray, np.ndarray]:
+    """Work arrays for `learn`, a pair for each thread, shapes (14 * 8,) float64 and (8,) int64."""
+    return aligned(SHRINK + LANES), aligned(LANES, dtype=np.int64)
+
+
+@_compiled(inline="always")
+def _power(t, table):
+    """t^-a for t >= 1 from a row of `make_powers`, to a relative 6e-14, without log and exp."""
+    bits = np.float64(t).view(np.int64)
+    i = (bits >> 41) & (_MANTISSAS - 1)
+    octave = ((bits >> 52) - 1023) & (_OCTAVES - 1)
+    x = np.float64(bits & _REST) * table[_INVERSES + i]
+    a = table[_EXPONENT]
+    rest = 1.0 - a * x * (1.0 - (a + 1.0) / 2.0 * x * (1.0 - (a + 2.0) / 3.0 * x))
+    return table[i] * table[_MANTISSAS + octave] * rest
+
+
+@_compiled(inline="always")
+def _bin(u):
+    """Bin of (p - b) / s, as a float64: 1/16 wide on [-4, 4], the ends clamped into the end bins."""
+    return min(max(np.floor(u * 16.0) + BINS // 2, 0.0), BINS - 1.0)
+
+
+@_compiled(fastmath=FASTMATH, forceinline=True)
+def _step_lanes(work, rule):
+    """The scalar part of one step, for all lanes at once, in place.
+
+    work : (14 * 8,) float64. In: P, C2 = |z - m|^2, B, RHO2 and S2 before the step, INV_T = 1 / t,
+    INV_T1 = 1 / (t+1), H_PER_S = delta (t+1)^-q, STEP = (t+1)^-r, A the offset that the penalty is about.
+    Out: B, RHO2, S2 after the step, INV_H2 = 1 / h^2 (0: no bandwidth, no step), BIN of (p - b) / s before
+    it, G the factor of the step along z - m, SHRINK = 1 / |v - g c| (0: to be measured), P after it.
+    The loop becomes vector instructions. Its length is read from the array, since a constant makes the
+    compiler unroll it into scalar code, and the array is flat, so that it sees the distances between the
+    quantities and need not look for overlaps.
+    """
+    scaled = rule[SCALED] != 0.0
+    for j in range(work.shape[0] - SHRINK):
+        p, c2, b = work[P + j], work[C2 + j], work[B + j]
+        rho2 = work[RHO2 + j] + (c2 * rule[INV_D] - work[RHO2 + j]) * work[INV_T + j]
+        s2 = work[S2 + j] + (p * p - work[S2 + j]) * work[INV_T1 + j]
+        s = math.sqrt(s2)
+        h_per_s = work[H_PER_S + j]
+        h2 = s2 * (h_per_s * h_per_s)
+        alive = h2 > LEAST_H * LEAST_H
+        inv_h2 = (1.0 if alive else 0.0) / (h2 if alive else 1.0)
+        x2 = (b - p) * (b - p) * inv_h2
+        near = x2 < rule[REACH] * rule[REACH]
+        # e = exp(-x^2 / 2), as a power of two: the whole part in the exponent, a polynomial of the rest
+        y = -0.5 * LOG2E * (x2 if near else 0.0)
+        n = np.rint(y)
+        f = y - n
+        f2 = f * f
+        f4 = f2 * f2
+        low = 1.0 + f * E1 + f2 * (E2 + f * E3)
+        mid = E4 + f * E5 + f2 * (E6 + f * E7)
+        top = E8 + f * E9 + f2 * (E10 + f * E11)
+        e = (low + f4 * (mid + f4 * top)) * np.int64(np.int64(n + 1023.0) << 52).view(np.float64)
+        # k = (b - p) phi((b - p) / h) / h^3 = w e; what needs no e is computed while e is not there yet
+        w = (b - p) * inv_h2 * (s * h_per_s * inv_h2) * INV_SQRT_2PI if near else 0.0
+        step, a = work[STEP + j], work[A + j]
+        free = rule[ALPHA] * s
+        pull = rule[PENALTY2] * (max(b - a - free, 0.0) + min(b - a + free, 0.0))
+        push = (s2 * s * w if scaled else w) * e
+        far = rule[CLAMP] * s
+        moved = min(max(b - rule[RATE_B] * (pull - push) * step, a - far), a + far)
+        g = (rule[RATE_V] * (math.sqrt(rho2) if scaled else 1.0) * step * w) * e
+        left = 1.0 - g * (2.0 * p - g * c2)  # |v - g c|^2
+        shrink = 1.0 / math.sqrt(max(left, CANCELLED))
+        # A quotient of its own: (p - b) / h times h / s errs where bins meet.
+        work[BIN + j] = _bin((p - b) / (s if alive else 1.0))
+        work[B + j] = moved if alive else b
+        work[RHO2 + j] = rho2
+        work[S2 + j] = s2
+        work[INV_H2 + j] = inv_h2
+        work[G + j] = g
+        work[SHRINK + j] = shrink if left > CANCELLED else 0.0
+        work[P + j] = (p - g * c2) * shrink
+
+
+@_compiled(fastmath=FASTMATH)
+def _step_measured(z, m, g, v):
+    """v -= g (z - m), v /= |v| with the length measured, in place; returns v.(z - m)."""
+    square = 0.0
+    for f in range(v.shape[0]):
+        v[f] -= g * (z[f] - m[f])
+        square += v[f] * v[f]
+    if square == 0.0:  # v was g c to the last bit: it stays
+        for f in range(v.shape[0]):
+            v[f] = g * (z[f] - m[f])
+            square += v[f] * v[f]
+    shrink = 1.0 / math.sqrt(square)
+    p = 0.0
+    for f in range(v.shape[0]):
+        v[f] *= shrink
+        p += v[f] * (z[f] - m[f])
+    return p
+
+
+@_compiled(fastmath=FASTMATH)
+def learn(
+    Z,
+    order,
+    starts,
+    node,
+    clipped,
+    levels,
+    counting,
+    directions,
+    pivots,
+    learned,
+    offsets,
+    mean_squares,
+    variances,
+    anchors,
+    histograms,
+    rule,
+    powers,
+    work,
+    rows,
+):
+    """Take a block of rows down some levels of splits, learning as they go.
+
+    Z : (rows, d) float64, finite. order : (rows,) int64, the rows stream by stream, each stream in the
+    order in which its rows are to be met. starts : (streams + 1,) int64, where each stream begins in
+    `order`. The streams stand in subtrees that are apart, so that no node meets rows of two; streams
+    times levels is at most 8. node : (rows,) int64, the node each row stands at, all of one level; on
+    return the one it went to, `levels` below. clipped : (rows,) bool, rows that go into no histogram.
+    counting : bool, whether histograms are kept. In place: directions (m, d), pivots (n, d),
+    learned (n,) int64, offsets, mean_squares, variances (m,), histograms (m, 128) int64. anchors : (m,), the
+    offsets about which the penalty and the clamp are. work, rows: of
+    `make_work`; rows are those of one tick.
+    """
+    d = Z.shape[1]
+    longest = 0
+    for s in range(starts.shape[0] - 1):
+        longest = max(longest, starts[s + 1] - starts[s])
+    for tick in range(longest + levels - 1):
+        n = 0
+        for s in range(starts.shape[0] - 1):
+            oldest = starts[s] + tick + 1 - levels
+            for k in range(max(oldest, starts[s]), min(oldest + levels, starts[s + 1])):
+                rows[n] = order[k]
+                n += 1
+        for j in range(n):
+            row = rows[j] & NATURAL
+            i = (node[row] - 1) & NATURAL
+            t = learned[i] + 1
+            learned[i] = t
+            inv_t = 1.0 / t
+            p = 0.0
+            c2 = 0.0
+            for f in range(d):
+                z = Z[row, f]
+                m = pivots[i, f] + (z - pivots[i, f]) * inv_t
+                pivots[i, f] = m
+                c = z - m
+                p += directions[i, f] * c
+                c2 += c * c
+            t1 = t + 1.0
+            inv_t1 = 1.0 / t1
+            work[P + j] = p
+            work[C2 + j] = c2
+            work[INV_T + j] = inv_t
+            work[INV_T1 + j] = inv_t1
+            work[H_PER_S + j] = rule[DELTA] * _power(t1, powers[0])
+            work[STEP + j] = inv_t1 if powers[1, _EXPONENT] == 1.0 else _power(t1, powers[1])
+            work[B + j] = offsets[i]
+            work[RHO2 + j] = mean_squares[i]
+            work[S2 + j] = variances[i]
+            work[A + j] = anchors[i]
+        _step_lanes(work, rule)
+        for j in range(n):
+            row = rows[j] & NATURAL
+            i = (node[row] - 1) & NATURAL
+            offsets[i] = work[B + j]
+            mean_squares[i] = work[RHO2 + j]
+            variances[i] = work[S2 + j]
+            # From before the row's own step: else each row pushes the cut away from itself and digs a
+            # valley (one Gaussian in d = 50 looked like 6 to 27 clusters).
+            if counting and work[INV_H2 + j] > 0.0 and not clipped[row]:
+                histograms[i, np.int64(work[BIN + j]) & NATURAL] += 1
+            g = work[G + j]
+            if g != 0.0:
+                shrink = work[SHRINK + j]
+                if shrink > 0.0:
+                    for f in range(d):
+                        directions[i, f] = (directions[i, f] - g * (Z[row, f] - pivots[i, f])) * shrink
+                else:
+                    work[P + j] = _step_measured(Z[row], pivots[i], g, directions[i])
+            node[row] = 2 * (i + 1) + (1 if work[P + j] >= work[B + j] else 0)
+
+
+@_compiled(fastmath=FASTMATH)
+def learn_leaves(Z, node, pivots, learned):
+    """Running mean of every row that reaches a leaf. In place: pivots (n, d), learned (n,) int64."""
+    rows, d = Z.shape
+    for row in range(rows):
+        i = node[row] - 1
+        learned[i] += 1
+        inv_t = 1.0 / learned[i]
+        for f in range(d):
+            pivots[i, f] += (Z[row, f] - pivots[i, f]) * inv_t
+
+
+@_compiled(fastmath=FASTMATH)
+def count_leaves(Z, node, first_leaf, counts, means, sums_of_squares):
+    """Count, mean and sum of squares per feature of the rows in each leaf (Welford), in place.
+
+    node : (rows,) int64, leaves as node numbers, the first being first_leaf. counts (leaves,) int64;
+    means, sums_of_squares (leaves, d) float64.
+    """
+    rows, d = Z.shape
+    for row in range(rows):
+        i = node[row] - first_leaf
+        counts[i] += 1
+        inv_n = 1.0 / counts[i]
+        for f in range(d):
+            before = Z[row, f] - means[i, f]
+            means[i, f] += before * inv_n
+            sums_of_squares[i, f] += before * (Z[row, f] - means[i, f])
+
+
+@_compiled(fastmath=FASTMATH)
+def recount(Z, clipped, directions, thresholds, deviations, depth, node, histograms):
+    """Take rows down the frozen tree to its leaves and count the splits' histograms.
+
+    Z : (rows, d). clipped : (rows,) bool. deviations : (m,) projected sd. In place: node (rows,) int64,
+    the leaf each row reached; histograms (m, 128) int64.
+    """
+    rows, d = Z.shape
+    for row in range(rows):
+        i = 0
+        for _ in range(depth):
+            gap = -thresholds[i]
+            for f in range(d):
+                gap += directions[i, f] * Z[row, f]
+            if deviations[i] > 0.0 and not clipped[row]:
+                histograms[i, np.int64(_bin(gap / deviations[i]))] += 1
+            i = 2 * i + (2 if gap >= 0.0 else 1)
+        node[row] = i + 1
+
+
+@_compiled(fastmath=FASTMATH)
+def descend(Z, stop, directions, thresholds, deviations, node, margin):
+    """The node at which each row stops: the second pass.
+
+    Z : (rows, d). stop : (n,) bool, the nodes at which a row has arrived (clusters, or leaves).
+    node : (rows,) int64, out. margin : (rows,) float64, out, the least |v.z - threshold| / s on the way
+    (inf where no cut was met); an empty array asks for none.
+    """
+    rows, d = Z.shape
+    wanted = margin.shape[0] > 0
+    for row in range(rows):
+        i = 0
+        nearest = np.inf
+        while not stop[i]:
+            gap = -thresholds[i]
+            for f in range(d):
+                gap += directions[i, f] * Z[row, f]
+            if wanted and deviations[i] > 0.0:
+                nearest = min(nearest, abs(gap) / deviations[i])
+            i = 2 * i + (2 if gap >= 0.0 else 1)
+        node[row] = i + 1
+        if wanted:
+            margin[row] = nearest
+
+
+@_compiled()
+def standardise(X, center, scale, fill, limit, Z, clipped):
+    """z = clip((x - center) / scale, -limit, limit), and where x is NaN the column's `fill`.
+
+    X : (rows, d) float64, no infinity. center, scale, fill : (d,). Out: Z (rows, d), clipped (rows,) bool,
+    whether a coordinate of the row was cut to the limit. A quotient, not a product with 1 / scale: so that
+    NumPy's recipe gives the same bits.
+    """
+    rows, d = X.shape
+    for row in range(rows):
+        worst = 0.0
+        for f in range(d):
+            x = X[row, f]
+            z = (x - center[f]) / scale[f]
+            z = fill[f] if x != x else z
+            z = min(max(z, -limit), limit)
+            worst = max(worst, abs(z))
+            Z[row, f] = z
+        clipped[row] = worst >= limit
+
+
+@_compiled()
+def turn(columns, X, squares):
+    """X = columns.T, and the sum of the squares of each row.
+
+    columns : (d, rows) float64, NaN and infinity as they come. Out: X (rows, d), squares (rows,).
+    """
+    d, rows = columns.shape
+    for row in range(rows):
+        square = 0.0
+        for f in range(d):
+            x = columns[f, row]
+            X[row, f] = x
+            square += x * x
+        squares[row] = square
+
+
+@_compiled()
+def swap_rows(buffer, slots, rows):
+    """Exchange rows[k] with buffer[slots[k]], in place. buffer (size, d), slots (k,) int64, rows (k, d)."""
+    d = buffer.shape[1]
+    for k in range(slots.shape[0]):
+        i = slots[k]
+        for f in range(d):
+            kept = buffer[i, f]
+            buffer[i, f] = rows[k, f]
+            rows[k, f] = kept
+
+
+@_compiled()
+def column_sums(X, shift, total, square):
+    """Add to the sums of x - shift and of (x - shift)^2 of each column, in place, row by row.
+
+    X : (rows, d), no NaN. shift, total, square : (d,) float64. Without reordering: the sums do not
+    depend on how the rows were cut into blocks.
+    """
+    rows, d = X.shape
+    for row in range(rows):
+        for f in range(d):
+            x = X[row, f] - shift[f]
+            total[f] += x
+            square[f] += x * x
+
+
+@_compiled()
+def column_sums_known(X, shift, count, total, square):
+    """As `column_sums`, over the cells that are not NaN; adds to count (d,) int64 how many those are."""
+    rows, d = X.shape
+    for row in range(rows):
+        for f in range(d):
+            x = X[row, f] - shift[f]
+            known = x == x
+            x = x if known else 0.0
+            count[f] += 1 if known else 0
+            total[f] += x
+            square[f] += x * x
+
+
+@_compiled()
+def collect_codes(X, codes, counts):
+    """Add to the distinct values of each column, in place, while they are at most 20; NaN is none.
+
+    X : (rows, d). codes : (d, 20) float64. counts : (d,) int64, how many of them there are, 21 for more.
+    """
+    rows, d = X.shape
+    for f in range(d):
+        n = counts[f]
+        last = 0
+        for row in range(rows):
+            if n > MOST_CODES:
+                break
+            x = X[row, f]
+            if x != x or (n > 0 and x == codes[f, last]):
+                continue
+            last = 0
+            while last < n and x != codes[f, last]:
+                last += 1
+            if last == n:
+                if n < MOST_CODES:
+                    codes[f, n] = x
+                else:
+                    last = 0
+                n += 1
+        counts[f] = n

@@ -1,0 +1,228 @@
+"""The tree's arrays -> the same arrays in other coordinates, frozen, merged from the leaves upwards.
+
+NumPy only. Nodes are the paper's: root 1, children 2i and 2i + 1; arrays hold node i at index i - 1.
+A tree of depth D has m = 2^D - 1 splits, 2^D leaves and n = 2 m + 1 nodes. d is the number of features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+BINS = 128
+CLIP = 10.0  # standardised coordinates are cut to [-10, 10]
+FLAT = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
+MARGIN = 1e-10  # by which part of the coordinates the cut of a flat split is moved
+
+
+def aligned(*shape: int, dtype: type = np.float64) -> np.ndarray:
+    """Zeros of 8 bytes, the first where a cache line begins: vectors across two cost learning 12 %."""
+    size = math.prod(shape)
+    room: np.ndarray = np.zeros(size + 7, dtype)
+    skip = -(room.ctypes.data // 8) % 8
+    return room[skip : skip + size].reshape(shape)
+
+
+def by_node(nodes: int, *shape: int, dtype: type = np.float64) -> np.ndarray:
+    """Zeros for nodes 1, 2 ... as if there were a node 0, at whose place a cache line begins.
+
+    Then one begins at nodes 8, 16, 32 ... too, and threads that learn different levels write to no line in
+    common: that cost either of two a fifth.
+    """
+    return aligned(nodes + 1, *shape, dtype=dtype)[1:]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """From the user's units to the coordinates of the tree: z = clip((x - center) / scale, -limit, limit).
+
+    center, scale, fill : (d,) float64, scale > 0; fill is the z of a missing cell. limit : 10, or inf.
+    """
+
+    center: np.ndarray
+    scale: np.ndarray
+    fill: np.ndarray
+    limit: float
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        """Standardise (rows, d) in plain NumPy: the recipe that the compiled one equals bit for bit."""
+        Z = (X - self.center) / self.scale
+        return np.clip(np.where(np.isnan(Z), self.fill, Z), -self.limit, self.limit)
+
+
+@dataclass
+class Tree:
+    """What learning goes on from.
+
+    directions : (m, d) float64, unit. pivots : (n, d) float64, means of all rows that reached the node.
+    learned : (n,) int64, how many those were. offsets (b), mean_squares (rho2), variances (s2) : (m,).
+    anchors : (m,), the offset that the penalty holds the cut near: 0 is the mean, another place that of a
+    cut that was moved there (see reseating).
+    """
+
+    directions: np.ndarray
+    pivots: np.ndarray
+    learned: np.ndarray
+    offsets: np.ndarray
+    mean_squares: np.ndarray
+    variances: np.ndarray
+    anchors: np.ndarray
+
+    @classmethod
+    def start(
+        cls, depth: int, d: int, *, start: str = "random", seed: int = 0, axes: np.ndarray | None = None
+    ) -> Tree:
+        """An unlearned tree: `random` unit directions from the seed, or for node i the `axis` (i - 1) mod d.
+
+        axes : the features to go round, all by default. Along one that is constant nothing is ever learned.
+        """
+        splits, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
+        directions = by_node(splits, d)
+        if start == "axis":
+            axes = np.arange(d) if axes is None or not len(axes) else axes
+            directions[np.arange(splits), axes[np.arange(splits) % len(axes)]] = 1.0
+        else:
+            directions[:] = np.random.default_rng([seed, 1]).standard_normal((splits, d))
+            directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        return cls(
+            directions=directions,
+            pivots=by_node(nodes, d),
+            learned=by_node(nodes, dtype=np.int64),
+            offsets=by_node(splits),
+            mean_squares=by_node(splits),
+            variances=by_node(splits),
+            anchors=by_node(splits),
+        )
+
+    @property
+    def depth(self) -> int:
+        return (len(self.offsets) + 1).bit_length() - 1
+
+    def frozen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Thresholds and offsets of the hyperplanes as they stand: a row goes left iff v.z < threshold.
+
+        A split that saw no spread (one distinct row) is moved a hair to the left of its mean, so that
+        rows equal to that mean go right beyond any doubt of rounding. threshold - v.pivot = offset.
+        """
+        at_pivot = np.einsum("ij,ij->i", self.directions, self.pivots[: len(self.offsets)])
+        size = 1.0 + np.abs(self.offsets + at_pivot)
+        flat = np.sqrt(self.variances) <= FLAT * size
+        offsets = self.offsets - np.where(flat, MARGIN * size, 0.0)
+        return offsets + at_pivot, offsets
+
+    def start_below(self, node: int) -> None:
+        """Forget what was learned below a split, in place, but for the directions."""
+        splits = splits_below(node, self.depth) - 1
+        for array in (self.offsets, self.mean_squares, self.variances, self.anchors):
+            array[splits] = 0.0
+        nodes = splits_below(node, self.depth + 1) - 1
+        self.learned[nodes] = 0
+        self.pivots[nodes] = 0.0
+
+    def re_express(self, old: Scaling, new: Scaling) -> None:
+        """Move to the coordinates of `new`, in place: each hyperplane stays the same set of points in x.
+
+        z = (s1 / s0) z' + (c1 - c0) / s0, so v.(z - m) = b becomes v'.(z' - m') = b' with
+        v' = (s1 / s0) v / |(s1 / s0) v| and offset, anchor and projected sd divided by the same norm.
+        """
+        ratio = new.scale / old.scale
+        self.pivots[:] = (self.pivots - (new.center - old.center) / old.scale) / ratio
+        self.pivots[self.learned == 0] = 0.0
+        self.directions *= ratio
+        norms = np.linalg.norm(self.directions, axis=1)
+        self.directions /= norms[:, None]
+        self.offsets /= norms
+        self.anchors /= norms
+        self.variances /= norms**2
+        self.mean_squares *= np.mean(ratio**-2.0)
+
+
+@dataclass
+class Statistics:
+    """What pruning works from: moments of the rows counted in each leaf, histograms of each split.
+
+    counts : (2^D,) int64. means, sums_of_squares : (2^D, d) float64, per feature, in z.
+    histograms : (m, 128) int64 of (v.z - threshold) / s, bins of 1/16 on [-4, 4].
+    """
+
+    counts: np.ndarray
+    means: np.ndarray
+    sums_of_squares: np.ndarray
+    histograms: np.ndarray
+
+    @classmethod
+    def empty(cls, depth: int, d: int) -> Statistics:
+        leaves = 2**depth
+        return cls(
+            counts=np.zeros(leaves, dtype=np.int64),
+            means=aligned(leaves, d),
+            sums_of_squares=aligned(leaves, d),
+            histograms=aligned(leaves - 1, BINS, dtype=np.int64),
+        )
+
+    def merged(self, other: Statistics) -> Statistics:
+        """Both together (Chan, Golub and LeVeque's update), as a new object."""
+        counts, means, squares = merge_moments(
+            (self.counts, self.means, self.sums_of_squares),
+            (other.counts, other.means, other.sums_of_squares),
+        )
+        return Statistics(counts, means, squares, self.histograms + other.histograms)
+
+    def re_express(self, old: Scaling, new: Scaling) -> None:
+        """Move to the coordinates of `new`, in place. Histograms are free of units and stay."""
+        ratio = new.scale / old.scale
+        self.means[:] = (self.means - (new.center - old.center) / old.scale) / ratio
+        self.means[self.counts == 0] = 0.0
+        self.sums_of_squares /= ratio**2
+
+    def of_nodes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Counts (n,), means (n, d) and sums of squares (n, d) of every node, merged from its children."""
+        leaves = len(self.counts)
+        nodes = 2 * leaves - 1
+        counts = np.zeros(nodes, dtype=np.int64)
+        means = np.zeros((nodes, self.means.shape[1]))
+        squares = np.zeros_like(means)
+        counts[leaves - 1 :], means[leaves - 1 :] = self.counts, self.means
+        squares[leaves - 1 :] = self.sums_of_squares
+        size = leaves // 2
+        while size:
+            left = slice(2 * size - 1, 4 * size - 1, 2)
+            right = slice(2 * size, 4 * size - 1, 2)
+            here = slice(size - 1, 2 * size - 1)
+            counts[here], means[here], squares[here] = merge_moments(
+                (counts[left], means[left], squares[left]),
+                (counts[right], means[right], squares[right]),
+            )
+            size //= 2
+        return counts, means, squares
+
+
+Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def merge_moments(a: Moments, b: Moments) -> Moments:
+    """Counts (g,), means (g, d), sums of squares (g, d) of the union of each pair of groups."""
+    counts = a[0] + b[0]
+    share = b[0] / np.maximum(counts, 1)
+    gap = b[1] - a[1]
+    means = np.where((a[0] == 0)[:, None], b[1], a[1] + gap * share[:, None])
+    squares = a[2] + b[2] + gap**2 * (a[0] * share)[:, None]
+    return counts, means, squares
+
+
+def level_of(node: int) -> int:
+    """Depth of a node below the root, which is at 0."""
+    return node.bit_length() - 1
+
+
+def splits_below(node: int, depth: int) -> np.ndarray:
+    """Numbers of the splits below a node of a tree of that depth, (k,) int64, by level from left to right."""
+    levels = [np.arange(node << k, (node + 1) << k) for k in range(1, depth - level_of(node))]
+    return np.concatenate([np.empty(0, dtype=np.int64), *levels])
+
+
+def path_to(node: int) -> list[int]:
+    """The nodes from the root to `node`, both included."""
+    return [node >> shift for shift in range(level_of(node), -1, -1)]

@@ -1,0 +1,197 @@
+"""The second pass: matrices -> labels by a model's tree, batches -> a sink, row by row in their order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from imdh_cli.core import kernel, pruning
+from imdh_cli.errors import UsageError
+from imdh_cli.features import Tally, extract
+from imdh_cli.model import Model
+from imdh_cli.pipeline.reading import OnProgress, Progress, name_of
+from imdh_cli.sources.base import Source
+
+BLOCK_ROWS = 8192  # standardised at a time
+PATIENCE = 3.0  # seconds for a write under way when the run is interrupted
+
+
+class SinkLike(Protocol):
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+
+@dataclass(frozen=True)
+class AssignParams:
+    """What `assign` writes beside the label."""
+
+    clusters: int | None = None  # cut at so many, without changing the model
+    keep: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()  # of node, leaf, margin, distance
+    name: str = "cluster"
+
+
+@dataclass
+class Assigned:
+    """What became of the rows, and how many each cluster got (K + 1,), the first being label -1."""
+
+    tally: Tally
+    sizes: np.ndarray
+
+
+EXTRA_TYPES = {"node": pa.int64(), "leaf": pa.int64(), "margin": pa.float64(), "distance": pa.float64()}
+
+
+class Labeller:
+    """Matrix -> labels, and where asked node, leaf, margin and distance, by a model's tree."""
+
+    def __init__(self, model: Model, clusters: int | None, extra: tuple[str, ...] = ()) -> None:
+        counts, min_size = model.counts, model.params.prune.min_size
+        self.extra = extra
+        self._model = model
+        self._scaling = model.scaling
+        if clusters is None:
+            k, labels = model.n_clusters, model.cluster_of_leaf
+        else:
+            if clusters < 1:
+                raise UsageError(f"{clusters} clusters were asked for", "use -k 1 or more")
+            if clusters > pruning.largest(model.merge_order, counts, min_size):
+                raise pruning.too_many(clusters, model.merge_order, counts, min_size)
+            k, labels = clusters, pruning.cut(model.merge_order, counts, clusters, min_size)[1]
+        self.n_clusters = k
+        self._label, stop = pruning.labels_of_nodes(labels)
+        self._cluster_node = pruning.cluster_nodes(labels, counts)
+        self._centres = model.means[self._cluster_node - 1]
+        leaves = np.zeros(model.n_nodes, dtype=np.bool_)
+        leaves[model.n_splits :] = True
+        self._leaves = leaves
+        self._stop = stop
+        d = model.n_features
+        self._Z = np.empty((BLOCK_ROWS, d))
+        self._clipped = np.empty(BLOCK_ROWS, dtype=np.bool_)
+        self._none = np.empty(0)
+
+    def __call__(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        """cluster (rows,) int32, and the extra columns, for X (rows, d) float64."""
+        model, rows = self._model, len(X)
+        node = np.empty(rows, dtype=np.int64)
+        margin = np.empty(rows) if "margin" in self.extra else self._none
+        leaf = np.empty(rows, dtype=np.int64) if "leaf" in self.extra else None
+        distance = np.empty(rows) if "distance" in self.extra else None
+        s = self._scaling
+        for k in range(0, rows, BLOCK_ROWS):
+            here = slice(k, min(rows, k + BLOCK_ROWS))
+            Z = self._Z[: here.stop - k]
+            kernel.standardise(X[here], s.center, s.scale, s.fill, s.limit, Z, self._clipped[: here.stop - k])
+            tree = (model.directions, model.thresholds, model.projection_sd)
+            kernel.descend(Z, self._stop, *tree, node[here], margin[here] if len(margin) else self._none)
+            if leaf is not None:
+                kernel.descend(Z, self._leaves, *tree, leaf[here], self._none)
+            if distance is not None:
+                centres = self._centres[self._label[node[here] - 1] - 1]
+                distance[here] = np.sqrt(((Z - centres) ** 2).sum(axis=1))
+        cluster = self._label[node - 1]
+        out = {"cluster": cluster}
+        values = {
+            "node": self._cluster_node[cluster - 1],
+            "leaf": leaf,
+            "margin": margin,
+            "distance": distance,
+        }
+        return out | {name: values[name] for name in self.extra}
+
+
+def label_schema(params: AssignParams, kept: pa.Schema) -> pa.Schema:
+    """The columns that `assign` writes: what is kept, the label, the extra ones."""
+    fields = [*kept, pa.field(params.name, pa.int32())]
+    return pa.schema([*fields, *(pa.field(name, EXTRA_TYPES[name]) for name in params.extra)])
+
+
+def assign(
+    model: Model,
+    source: Source,
+    sink: SinkLike,
+    params: AssignParams,
+    *,
+    missing: str | None = None,
+    threads: int = 1,
+    on_progress: OnProgress | None = None,
+) -> Assigned:
+    """Label every row; row i written is row i read, -1 where a row cannot be used."""
+    spec = model.spec if missing is None else replace(model.spec, missing=missing)
+    labeller = Labeller(model, params.clusters, params.extra)
+    schema = label_schema(params, source.kept_schema(params.keep))
+    tally = Tally()
+    sizes = np.zeros(labeller.n_clusters + 1, dtype=np.int64)
+    name = name_of(source)
+    with _Writer(sink, threads) as writer:
+        for chunk in source.chunks(spec.source_columns, params.keep):
+            X, used = extract(chunk, spec, tally, first_row=tally.rows, source_name=name)
+            columns = labeller(X)
+            lost = None if used.all() else ~used
+            if lost is not None:
+                columns["cluster"][lost] = -1
+            sizes += np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
+            arrays = list(chunk.kept.columns) if chunk.kept is not None else []
+            arrays.append(pa.array(columns["cluster"]))
+            arrays += [pa.array(columns[extra], mask=lost) for extra in params.extra]
+            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            if on_progress is not None:
+                on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
+    return Assigned(tally, sizes)
+
+
+class _Writer:
+    """A sink behind a thread and a short queue, so that writing and reading overlap."""
+
+    def __init__(self, sink: SinkLike, threads: int) -> None:
+        self._sink = sink
+        self._threaded = threads > 1
+        self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(maxsize=4)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True, name="writer")
+
+    def _work(self) -> None:
+        while (batch := self._queue.get()) is not None:
+            if self._error is None:
+                try:
+                    self._sink.write(batch)
+                except BaseException as error:  # raised again by `write` or at the end
+                    self._error = error
+
+    def __enter__(self) -> _Writer:
+        if self._threaded:
+            self._thread.start()
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not self._threaded:
+            self._sink.write(batch)
+            return
+        if self._error is not None:
+            raise self._error
+        self._queue.put(batch)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._threaded:
+            return
+        if kind is None:
+            self._queue.put(None)
+            self._thread.join()
+        else:
+            self._end_soon()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    def _end_soon(self) -> None:
+        """Write nothing more; wait a little for what is being written: a pipe may have no reader."""
+        with suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()
+        self._queue.put(None)
+        self._thread.join(PATIENCE)

@@ -1,0 +1,69 @@
+"""Model -> the same tree cut anew. No data, no compiled code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from imdh_cli.core import pruning
+from imdh_cli.core.pruning import Pruning
+from imdh_cli.model import Model
+from imdh_cli.params import PruneParams
+
+
+def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
+    """Choose the clusters of `model` again by `params`; a new model that shares its other arrays.
+
+    Raises
+    ------
+    UsageError
+        When more clusters are asked for than leaves are in use.
+    """
+    chosen = pruning.prune(
+        model.counts, model.means, model.sums_of_squares, model.pivots, model.judged_histograms, params
+    )
+    metadata = model.metadata | {
+        "parameters": replace(model.params, prune=params).to_dict(),
+        "choice": choice(chosen, params),
+    }
+    changed = replace(
+        model,
+        merge_order=chosen.merge_order,
+        cluster_of_leaf=chosen.cluster_of_leaf,
+        metadata=metadata,
+    )
+    return changed, chosen
+
+
+def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
+    """How the number of clusters was chosen, as a model's metadata keep it."""
+    return {
+        "requested": params.clusters,
+        "clusters": chosen.n_clusters,
+        "clarity": chosen.clarity,
+        "alternatives": list(chosen.alternatives),
+        "largest": chosen.largest,
+    }
+
+
+def cluster_changes(old: Model, new: Model) -> list[dict[str, Any]]:
+    """What became of each cluster of `old` in `new`, a later state of the same tree.
+
+    For each: its number, its tree node, the new numbers of what lies below that node, and `how`: kept
+    (the same node), merged (the new cluster covers more), or split.
+    """
+    label, stop = pruning.labels_of_nodes(new.cluster_of_leaf)
+    nodes = pruning.cluster_nodes(new.cluster_of_leaf, new.counts)
+    found = []
+    for number, node in enumerate(pruning.cluster_nodes(old.cluster_of_leaf, old.counts), start=1):
+        below = new.depth - pruning.level_of(int(node))
+        first = (int(node) << below) - len(new.cluster_of_leaf)
+        labels = np.unique(new.cluster_of_leaf[first : first + (1 << below)]).tolist()
+        if len(labels) > 1:
+            how = "split"
+        else:
+            how = "kept" if stop[node - 1] and nodes[label[node - 1] - 1] == node else "merged"
+        found.append({"cluster": number, "node": int(node), "became": labels, "how": how})
+    return found

@@ -1,0 +1,1 @@
+"""CSV: bytes -> records -> typed columns."""
