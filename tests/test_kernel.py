@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli.core import kernel
+from imdh_cli.compiled import kernel
 from imdh_cli.core.learner import streams
 from tests import naive
 

@@ -13,11 +13,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from imdh_cli.core import native_cache
+from imdh_cli.compiled import native_cache
 from tests.modules import loaded
 
 SOURCE = """
-from imdh_cli.core.native_cache import compiled
+from imdh_cli.compiled.native_cache import compiled
 
 @compiled()
 def _twice(x):

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from imdh_cli.core.tree import Scaling, Statistics, Tree, aligned, by_node, level_of, merge_moments, path_to
+from imdh_cli.compiled.memory import aligned, by_node
+from imdh_cli.core.tree import Scaling, Statistics, Tree, level_of, merge_moments, path_to
 from tests import naive
 
 

@@ -317,7 +317,7 @@ def _report_keeping(console: Console, params: FitParams) -> None:
 
 def report_compiling(console: Console, *functions: str) -> None:
     """The first run compiles for some seconds; say so. functions: those of the kernel that are called."""
-    from imdh_cli.core import kernel, native_cache
+    from imdh_cli.compiled import kernel, native_cache
 
     if kernel.compiled_before(*functions):
         return

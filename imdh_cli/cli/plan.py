@@ -44,6 +44,7 @@ def show_plan(
 
 def make_plan(source: Source, selection: Selection, params: FitParams, threads: int) -> dict[str, Any]:
     """The plan as plain values, for JSON."""
+    from imdh_cli.compiled.histogram import BINS
     from imdh_cli.core.learner import block_rows, buffer_rows
 
     d = len(selection.spec.names)
@@ -51,7 +52,7 @@ def make_plan(source: Source, selection: Selection, params: FitParams, threads: 
     buffer = buffer_rows(params, d)
     held = buffer if source.rows is None else min(buffer, source.rows)
     # Directions and pivots; three sets of leaf moments and what is merged from them; histograms.
-    tree = 8 * (d * (splits + nodes + 2 * (4 * (splits + 1) + 2 * nodes)) + 3 * 128 * splits)
+    tree = 8 * (d * (splits + nodes + 2 * (4 * (splits + 1) + 2 * nodes)) + 3 * BINS * splits)
     blocks = 8 * d * block_rows(d) * (2 * threads + 1) + 8 * d * min(source.rows or 65536, 65536) * 4
     types = {f.name: str(f.type) for f in source.schema}
     columns = []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from imdh_cli.core import kernel
+from imdh_cli.compiled import kernel
 from imdh_cli.core.tree import CLIP, Scaling
 
 SHIFT_ROWS = 32  # whose mean the sums of a column are taken about

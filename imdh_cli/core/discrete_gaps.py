@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from imdh_cli.core.tree import BINS
+from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
 
 LEAST_BINS = 0.5  # narrower boxes change nothing
 BOXES = 3  # the widest steps are boxes of their own, the others together one of the same variance
@@ -46,11 +46,11 @@ def without_gaps(
     spread = histograms.astype(np.float64)
     some = np.flatnonzero((deviations > 0) & (histograms.sum(axis=1) > 0))
     with np.errstate(over="ignore", invalid="ignore"):
-        widths = np.abs(directions[np.ix_(some, coded)]) * steps[coded] / (deviations[some, None] / 16.0)
+        widths = np.abs(directions[np.ix_(some, coded)]) * steps[coded] / (deviations[some, None] / PER_SD)
     widths = -np.sort(-np.nan_to_num(np.minimum(widths, WIDEST), nan=WIDEST), axis=1)
-    left, right = histograms[some, : BINS // 2].argmax(axis=1), histograms[some, BINS // 2 :].argmax(axis=1)
+    left, right = histograms[some, :HALF].argmax(axis=1), histograms[some, HALF:].argmax(axis=1)
     both = widths[:, :2].sum(axis=1)
-    diagonal = (widths.shape[1] > 1) & (BINS // 2 + right - left <= NEAR * both)
+    diagonal = (widths.shape[1] > 1) & (HALF + right - left <= NEAR * both)
     widths[diagonal, 0] = both[diagonal]
     widths[diagonal, 1:2] = 0.0
     rest = np.sqrt((widths[:, BOXES:] ** 2).sum(axis=1))

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from imdh_cli.core import kernel
+from imdh_cli.compiled import kernel
+from imdh_cli.compiled.memory import aligned
 from imdh_cli.core.columns import ColumnProfile
 from imdh_cli.core.relocation import relocate
-from imdh_cli.core.tree import Scaling, Statistics, Tree, aligned
+from imdh_cli.core.tree import Scaling, Statistics, Tree
 from imdh_cli.params import FitParams
 from imdh_cli.rows.shuffle import RowStream
 

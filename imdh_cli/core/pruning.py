@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from imdh_cli.core.tree import BINS, level_of
+from imdh_cli.compiled.histogram import BINS, CENTRES, EDGES, HALF
+from imdh_cli.core.tree import level_of
 from imdh_cli.errors import UsageError
 from imdh_cli.params import PruneParams
 
@@ -29,10 +30,8 @@ SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident
 SURE = 2.0  # and beyond which none could doubt it
 LAX = 1.25  # what one split in twenty trees reaches by accident
 LEAST_ROWS = 4
-HALF = BINS // 2
 TINY = 1e-10
 MAX_ELBOW = 128  # the largest Kmax that votes
-_CENTRES = (np.arange(BINS) + 0.5) / 16.0 - 4.0
 
 
 @dataclass(frozen=True)
@@ -280,9 +279,9 @@ def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def depths_everywhere(histogram: np.ndarray, rows: int) -> np.ndarray:
     """delta of one histogram (128,), not empty, for a cut at each of its 129 edges; 0 at the ends."""
-    f = _density(histogram, rows, _CENTRES)
+    f = _density(histogram, rows, CENTRES)
     left, right = np.maximum.accumulate(f)[:-1], np.maximum.accumulate(f[::-1])[-2::-1]
-    at_edges = _density(histogram, rows, (_CENTRES[1:] + _CENTRES[:-1]) / 2)
+    at_edges = _density(histogram, rows, EDGES[1:-1])
     lesser = np.minimum(left, right)  # 0 where one side is empty, and far from all rows
     depths = np.zeros(BINS + 1)
     depths[1:-1] = np.maximum(
@@ -293,7 +292,7 @@ def depths_everywhere(histogram: np.ndarray, rows: int) -> np.ndarray:
 
 def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
     """Density of the projections at the 128 bin centres and at the cut, per sd, area 1 in all."""
-    f = _density(histogram, rows, np.append(_CENTRES, 0.0))
+    f = _density(histogram, rows, np.append(CENTRES, 0.0))
     return f[:-1], float(f[-1])
 
 
@@ -302,7 +301,7 @@ def _density(histogram: np.ndarray, rows: int, at: np.ndarray) -> np.ndarray:
     h = 1.06 * float(rows) ** -0.2
     total = max(1.0, float(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
     used = np.flatnonzero(histogram)
-    density: np.ndarray = np.exp(-0.5 * ((at[:, None] - _CENTRES[None, used]) / h) ** 2) @ (
+    density: np.ndarray = np.exp(-0.5 * ((at[:, None] - CENTRES[None, used]) / h) ** 2) @ (
         histogram[used] / total
     )
     return density

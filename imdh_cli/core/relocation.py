@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from imdh_cli.compiled.histogram import HALF, PER_SD
 from imdh_cli.core import pruning
 from imdh_cli.core.discrete_gaps import without_gaps
-from imdh_cli.core.tree import BINS, Statistics, Tree, level_of, splits_below
+from imdh_cli.core.tree import Statistics, Tree, level_of, splits_below
 
 GAIN = 1.5  # how many times its own worth a better place must have
 EMPTY = 0.8  # depth of a valley that is nearly empty
-FARTHEST = 3 * 16  # bins
+FARTHEST = int(3 * PER_SD)  # bins
 LEAST_ROWS = 20
 
 
@@ -91,7 +92,7 @@ def _places(
     worth, depths, aside = np.zeros(len(counts)), np.zeros(len(counts)), np.zeros(len(counts))
     some = np.flatnonzero((counts >= LEAST_ROWS) & (variances > 0) & (histograms.max(axis=1) > 0))
     excess = pruning.excess_everywhere(histograms[some])
-    here = BINS // 2
+    here = HALF
     near = slice(here - FARTHEST, here + FARTHEST + 1)
     for i, mass in zip(some, excess, strict=True):
         mass[mass <= pruning.SIGNIFICANT * np.sqrt(counts[i])] = 0.0
@@ -102,7 +103,7 @@ def _places(
         worth[i], depths[i] = value[here], depth[here]
         place = near.start + int(np.argmax(value[near]))
         if depth[place] >= EMPTY and value[place] > GAIN * value[here]:
-            worth[i], depths[i], aside[i] = value[place], depth[place], (place - here) / 16.0
+            worth[i], depths[i], aside[i] = value[place], depth[place], (place - here) / PER_SD
     return worth, depths, aside
 
 

@@ -6,32 +6,16 @@ A tree of depth D has m = 2^D - 1 splits, 2^D leaves and n = 2 m + 1 nodes. d is
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-BINS = 128
+from imdh_cli.compiled.histogram import BINS
+from imdh_cli.compiled.memory import aligned, by_node
+
 CLIP = 10.0  # standardised coordinates are cut to [-10, 10]
 FLAT = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
 MARGIN = 1e-10  # by which part of the coordinates the cut of a flat split is moved
-
-
-def aligned(*shape: int, dtype: type = np.float64) -> np.ndarray:
-    """Zeros of 8 bytes, the first where a cache line begins: vectors across two cost learning 12 %."""
-    size = math.prod(shape)
-    room: np.ndarray = np.zeros(size + 7, dtype)
-    skip = -(room.ctypes.data // 8) % 8
-    return room[skip : skip + size].reshape(shape)
-
-
-def by_node(nodes: int, *shape: int, dtype: type = np.float64) -> np.ndarray:
-    """Zeros for nodes 1, 2 ... as if there were a node 0, at whose place a cache line begins.
-
-    Then one begins at nodes 8, 16, 32 ... too, and threads that learn different levels write to no line in
-    common: that cost either of two a fifth.
-    """
-    return aligned(nodes + 1, *shape, dtype=dtype)[1:]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from imdh_cli.core import kernel
+from imdh_cli.compiled import kernel
 from imdh_cli.errors import DataError
 from imdh_cli.features.kinds import example, kind_of_type, plain
 from imdh_cli.features.spec import Column, FeatureSpec

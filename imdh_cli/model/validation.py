@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from imdh_cli.compiled.histogram import BINS
 from imdh_cli.core.tree import merge_moments
 from imdh_cli.errors import ModelError
 from imdh_cli.model.metadata import MAX_CHARACTERS, MAX_COUNT
@@ -33,7 +34,7 @@ ARRAYS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "offsets": ("<f8", ("m",)),
     "pivots": ("<f8", ("n", "d")),
     "projection_sd": ("<f8", ("m",)),
-    "histograms": ("<i8", ("m", 128)),
+    "histograms": ("<i8", ("m", BINS)),
     "means": ("<f8", ("n", "d")),
     "counts": ("<i8", ("n",)),
     "sums_of_squares": ("<f8", ("n", "d")),
@@ -65,7 +66,7 @@ EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
     "window_counts": ("<i8", (2, "L")),
     "window_means": ("<f8", (2, "L", "d")),
     "window_squares": ("<f8", (2, "L", "d")),
-    "window_histograms": ("<i8", (2, "m", 128)),
+    "window_histograms": ("<i8", (2, "m", BINS)),
 }
 
 # Squares of the largest, summed over all rows and features, are still finite numbers. The squares of

@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from imdh_cli.core import kernel, pruning
+from imdh_cli.compiled import kernel
+from imdh_cli.core import pruning
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Tally, extract
 from imdh_cli.model import Model

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "imdh-report"
 SCHEMA_VERSION = 1
-BIN_EDGES = np.linspace(-4.0, 4.0, 129)  # of every histogram, in projected sds from the cut
 
 
 @dataclass(frozen=True)

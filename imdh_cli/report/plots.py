@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from imdh_cli import atomic
+from imdh_cli.compiled.histogram import CENTRES, EDGES, PER_SD
 from imdh_cli.errors import UsageError
 from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.draw import nice_numbers
-from imdh_cli.report.figures import BIN_EDGES, Split, Summary
+from imdh_cli.report.figures import Split, Summary
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
 from imdh_cli.report.svg import Frame, Place, places
@@ -240,8 +241,7 @@ def _end(axes: Any, summary: Summary, place: Place, x: float, largest: int, unit
 def _density(split: Split, frame: Frame, points: int = 161) -> tuple[np.ndarray, np.ndarray]:
     """Where, and how dense; the cut is one of the points."""
     x = np.union1d(np.linspace(frame.low, frame.high, points), [0.0])
-    middles = (BIN_EDGES[1:] + BIN_EDGES[:-1]) / 2.0
-    return x, np.interp(x, middles, split.density, left=0.0, right=0.0)
+    return x, np.interp(x, CENTRES, split.density, left=0.0, right=0.0)
 
 
 # --- one split --------------------------------------------------------------------------------------
@@ -253,8 +253,8 @@ def _node(figure_class: Any, summary: Summary, split: Split, sample: Scatter | N
     grid = figure.add_gridspec(rows, 2, width_ratios=(1.75, 1.0), height_ratios=(1.0, 1.25)[-rows:])
     axes = figure.add_subplot(grid[rows - 1, 0])
     frame = Frame.of(split, 1.0)
-    bars = 16.0 * split.histogram / max(1, int(split.histogram.sum()))
-    axes.stairs(bars, BIN_EDGES, color=MUTED, lw=0.6, alpha=0.7)
+    bars = PER_SD * split.histogram / max(1, int(split.histogram.sum()))
+    axes.stairs(bars, EDGES, color=MUTED, lw=0.6, alpha=0.7)
     x, f = _density(split, frame)
     for colour, here in ((LEFT, x <= 0.0), (RIGHT, x >= 0.0)):
         axes.fill_between(x[here], f[here], color=colour, alpha=0.75 if split.significant else 0.4, lw=0)

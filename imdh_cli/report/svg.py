@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
+from imdh_cli.compiled.histogram import CENTRES, EDGES
 from imdh_cli.report.draw import nice_numbers, occupied
 from imdh_cli.report.figures import Choice, Side, Split, Summary
 from imdh_cli.report.words import cells, count, percent, short
@@ -53,13 +54,13 @@ class Frame:
     @classmethod
     def of(cls, split: Split, width: float) -> Frame:
         first, last = occupied(split.density)
-        return cls(first / 16.0 - 4.0, last / 16.0 - 4.0, width)
+        return cls(float(EDGES[first]), float(EDGES[last]), width)
 
 
 def density(split: Split, frame: Frame, height: float, points: int) -> Markup:
     """The two sides of the density as filled shapes and the cut as a line; the ground is at `height`."""
     at = np.linspace(frame.low, frame.high, points)
-    f = np.interp(at, -4.0 + (np.arange(128) + 0.5) / 16.0, split.density, left=0.0, right=0.0)
+    f = np.interp(at, CENTRES, split.density, left=0.0, right=0.0)
     here = float(np.interp(0.0, at, f))
     top = float(f.max()) or 1.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from rich.text import Text
 
+from imdh_cli.compiled.histogram import CENTRES, EDGES
 from imdh_cli.report.draw import axis, bar, columns, occupied
 from imdh_cli.report.figures import Side, Split
 from imdh_cli.report.printer import LEFT, RIGHT, WIDE, Printer, valley
@@ -37,10 +38,9 @@ class NodePrinter(Printer):
     def _density(self, split: Split) -> None:
         lo, hi = occupied(split.density)
         width = min(self.width - 2, 2 * (hi - lo), 128)
-        left_edge, right_edge = lo / 16.0 - 4.0, hi / 16.0 - 4.0
+        left_edge, right_edge = float(EDGES[lo]), float(EDGES[hi])
         at = left_edge + (np.arange(width) + 0.5) * (right_edge - left_edge) / width
-        middles = -4.0 + (np.arange(128) + 0.5) / 16.0
-        f = np.interp(at, middles, split.density)
+        f = np.interp(at, CENTRES, split.density)
         top = f.max()
         heights = np.where(f > 0.004 * top, f / top, 0.0) if top > 0.0 else f
         cut = int(np.searchsorted(at, 0.0))

@@ -28,6 +28,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from imdh_cli.compiled import histogram
+
 Kinds = tuple[str | None, ...]
 _LOCK = threading.RLock()  # of compiler and linker
 _linked: list[Any] = []  # engines own the code that they linked
@@ -92,7 +94,7 @@ class Compiled:
 
     def _belonging(self, name: str) -> str:
         """The digest of a file's name and of the sources that its code is made by."""
-        sources = [Path(self._function.__code__.co_filename), Path(__file__)]
+        sources = map(Path, (self._function.__code__.co_filename, __file__, histogram.__file__))
         return _digest(repr([name, *(_digest(source.read_bytes()) for source in sources)]).encode())
 
 

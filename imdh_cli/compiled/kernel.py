@@ -35,13 +35,13 @@ import math
 
 import numpy as np
 
-from imdh_cli.core.native_cache import compiled as _compiled
-from imdh_cli.core.tree import aligned
+from imdh_cli.compiled.histogram import BINS, PER_SD
+from imdh_cli.compiled.memory import aligned
+from imdh_cli.compiled.native_cache import compiled as _compiled
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
 MOST_CODES = 20  # distinct values of a column that are kept
-BINS = 128  # of a split's histogram, each 1/16 projected sd wide
 CANCELLED = 0.9  # |v - g c|^2 below which it is measured: by the formula the rounding of |v| would grow
 LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the range of float64
 # |b - p| / h beyond which a row moves no hyperplane: phi is under 1e-16, or, where the paper's steps are
@@ -128,7 +128,7 @@ def _power(t, table):
 @_compiled(inline="always")
 def _bin(u):
     """Bin of (p - b) / s, as a float64: 1/16 wide on [-4, 4], the ends clamped into the end bins."""
-    return min(max(np.floor(u * 16.0) + BINS // 2, 0.0), BINS - 1.0)
+    return min(max(np.floor(u * PER_SD) + BINS // 2, 0.0), BINS - 1.0)
 
 
 @_compiled(fastmath=FASTMATH, forceinline=True)
