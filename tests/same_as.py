@@ -37,7 +37,7 @@ VOLATILE = {"seconds", "rows_per_second", "peak_memory_mb", "version", "versions
 VOLATILE_TEXT = re.compile(r"[\d.,]+ ((thousand |million )?rows/s|s|MB)\b|compiling \(first run only\)\n")
 
 # Command lines without the `imdh`, run in a folder beside the inputs. "< FILE": on stdin. "!": it is to fail.
-# "^C": interrupted once there is a checkpoint.
+# "stop": stopped by a signal once there is a checkpoint.
 CHECKPOINTED = "fit ../long.parquet -o m.npz -q --checkpoint 1e-9 --resume --passes 2"
 LABELS = "-o labels.csv --with node,leaf,margin,distance"
 CASES = {
@@ -72,8 +72,8 @@ CASES = {
     "update": "fit ../blobs.parquet -o m.npz; fit ../later.parquet --update m.npz -o u.npz; report u.npz",
     "update, as they come": "fit ../blobs.parquet -o m.npz --shuffle none --passes 1 --recount no;"
     " fit ../later.parquet --update m.npz -o u.npz --shuffle none --passes 1 --recount no",
-    "resume": f"^C {CHECKPOINTED}; {CHECKPOINTED}",
-    "resume, streamed": f"^C {CHECKPOINTED} --buffer-rows 3000; {CHECKPOINTED} --buffer-rows 3000",
+    "resume": f"stop {CHECKPOINTED}; {CHECKPOINTED}",
+    "resume, streamed": f"stop {CHECKPOINTED} --buffer-rows 3000; {CHECKPOINTED} --buffer-rows 3000",
     "recount": "fit ../blobs.csv -o m.npz --passes 1 --recount no; prune m.npz ../blobs.csv -o r.npz",
     "prune": "fit ../blobs.parquet -o m.npz; prune m.npz -k 6 -o six.npz; prune m.npz --table;"
     " prune m.npz -k valleys --min-size 20 -o v.npz --json; assign m.npz ../blobs.csv -k 3 -o three.parquet",
@@ -147,8 +147,8 @@ def outcome(root: Path, lines: str, folder: Path) -> dict[str, str]:
     found = {}
     for number, line in enumerate(lines.split(";"), 1):
         words = shlex.split(line)
-        how = words.pop(0) if words[0] in ("!", "^C") else ""
-        status, out, err = _run(root, words, folder, interrupt=how == "^C")
+        how = words.pop(0) if words[0] in ("!", "stop") else ""
+        status, out, err = _run(root, words, folder, stop=how == "stop")
         if bool(status) != bool(how):
             raise RuntimeError(f"{line.strip()}: status {status} by {root}\n{err.decode()}")
         name = f"{number} {words[0]}"
@@ -182,7 +182,7 @@ def differences(one: dict[str, str], other: dict[str, str]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-def _run(root: Path, words: list[str], folder: Path, *, interrupt: bool) -> tuple[int, bytes, bytes]:
+def _run(root: Path, words: list[str], folder: Path, *, stop: bool) -> tuple[int, bytes, bytes]:
     """Exit status, stdout and stderr of `imdh WORDS` as a program."""
     words, source = (words[:-2], folder / words[-1]) if "<" in words else (words, Path(os.devnull))
     env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
@@ -193,9 +193,9 @@ def _run(root: Path, words: list[str], folder: Path, *, interrupt: bool) -> tupl
         open(source, "rb") as stdin,
         subprocess.Popen(program, env=env, cwd=folder, stdin=stdin, stdout=pipe, stderr=pipe) as running,
     ):
-        while interrupt and running.poll() is None:
+        while stop and running.poll() is None:
             if any(folder.glob("*.checkpoint")):
-                running.send_signal(signal.SIGINT)
+                running.send_signal(signal.SIGTERM)  # SIGINT may have been ignored from the start
                 break
             time.sleep(0.001)
         out, err = running.communicate()
