@@ -14,7 +14,7 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-# A shell starts a background job with SIGINT ignored, and children inherit that: here they can be interrupted.
+# A shell starts a background job with SIGINT ignored, which children inherit: here they can be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
