@@ -27,5 +27,5 @@ def compiled(tmp_path_factory) -> None:
     folder = tmp_path_factory.mktemp("compiled")
     data = write(folder / "t.csv", blobs(300)[0])
     imdh("fit", data, "-o", folder / "m.npz")
-    imdh("assign", folder / "m.npz", data)
+    imdh("assign", folder / "m.npz", data, "--with", "runner_up")
     imdh("prune", folder / "m.npz", data)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from imdh_cli.core import pruning
+from imdh_cli.model import load, save
 from tests.cli import arrays, blobs, descend, imdh, labels, one_line_error, write
 
 ROWS = 100_000
@@ -80,6 +81,82 @@ def test_labels_node_leaf_margin_and_distance_are_what_numpy_finds(world, tmp_pa
     means = np.stack([way.z[way.label == k].mean(axis=0) for k in range(1, way.label.max() + 1)])
     distance = np.sqrt(((way.z - means[way.label - 1]) ** 2).sum(axis=1))
     np.testing.assert_allclose(got["distance"], distance, rtol=1e-9)
+
+
+def second_choices(model: Path, X: np.ndarray) -> list[int | None]:
+    """For each row the cluster beyond the nearest cut that parts it from another, row by row."""
+    m, way = arrays(model), descend(model, X)
+    leaves, label = len(m["cluster_of_leaf"]), m["cluster_of_leaf"]
+    depth = leaves.bit_length() - 1
+
+    def below(node: int) -> set[int]:
+        low = depth + 1 - node.bit_length()
+        return set(label[(node << low) - leaves : ((node + 1) << low) - leaves].tolist())
+
+    found: list[int | None] = []
+    for z, path, projection, own in zip(way.z, way.path, way.projection, way.label, strict=True):
+        cuts = [i for i in range(depth) if len(below(int(path[i]))) > 1]  # those that tell clusters apart
+        gap = {
+            i: abs(projection[i] - m["thresholds"][path[i] - 1]) / m["projection_sd"][path[i] - 1]
+            for i in cuts
+        }
+        found.append(None)
+        for i in sorted(cuts, key=lambda i: gap[i]):
+            node = 2 * path[i] + (projection[i] < m["thresholds"][path[i] - 1])  # the other side
+            while len(below(int(node))) > 1:
+                node = 2 * node + (z @ m["directions"][node - 1] >= m["thresholds"][node - 1])
+            (other,) = below(int(node))
+            if other != own:
+                found[-1] = other
+                break
+    return found
+
+
+@pytest.fixture(scope="module")
+def spread(world) -> tuple[Path, np.ndarray]:
+    """Rows as they were learned from, and rows all over the space."""
+    rng = np.random.default_rng(1)
+    X = np.vstack([world.X[:1500], world.X.mean(axis=0) + 9 * rng.standard_normal((1500, 4))])
+    return write(world.folder / "spread.parquet", X), X
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 12])
+def test_the_runner_up_lies_beyond_the_nearest_cut(world, spread, tmp_path, k):
+    data, X = spread
+    model, out = tmp_path / "k.npz", tmp_path / "l.parquet"
+    imdh("prune", world.model, "-k", k, "-o", model)
+    imdh("assign", model, data, "--with", "runner_up", "-o", out)
+    got = pq.read_table(out)["runner_up"]
+    assert got.type == pa.int32()
+    assert got.to_pylist() == second_choices(model, X)
+
+
+def test_a_runner_up_is_another_cluster_where_the_nearest_cut_has_the_same_on_both_sides(
+    world, spread, tmp_path
+):
+    """As a least size can bring about: a node too small to be a cluster goes with one beside it."""
+    data, X = spread
+    model = load(world.model)
+    model.cluster_of_leaf = np.repeat([1, 2, 3, 4], [5, 22, 26, 11]).astype(np.int32)
+    model.metadata["choice"]["clusters"] = 4
+    save(model, tmp_path / "k.npz")
+    imdh("assign", tmp_path / "k.npz", data, "--with", "runner_up,margin", "-o", tmp_path / "l.csv")
+    got = pd.read_csv(tmp_path / "l.csv")
+    assert got["runner_up"].tolist() == second_choices(tmp_path / "k.npz", X)
+    assert (got["runner_up"] != got["cluster"]).all()
+
+
+def test_the_path_is_the_nodes_passed_down_to_the_cluster(world, small, tmp_path):
+    data, X = small
+    imdh("assign", world.model, data, "--with", "path,node", "-k", 7, "-o", tmp_path / "l.csv")
+    got = pd.read_csv(tmp_path / "l.csv")
+    way = descend(world.model, X)
+    for passed, node, path, leaf in zip(got["path"], got["node"], way.path, way.leaf, strict=True):
+        nodes = [int(i) for i in passed.split("/")]
+        assert nodes[-1] == node
+        assert nodes == [*path, leaf][: len(nodes)]
+    imdh("assign", world.model, data, "--with", "path", "-k", 1, "-o", tmp_path / "one.csv")
+    assert set(pd.read_csv(tmp_path / "one.csv")["path"]) == {1}
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 20])
@@ -251,13 +328,14 @@ def test_a_row_that_cannot_be_labelled_gets_minus_one_in_its_place(world, small,
     Y[3, 0], Y[10, 2], Y[499, 3] = np.nan, np.inf, -np.inf
     data = write(tmp_path / "t.parquet", Y)
     out = tmp_path / "l.parquet"
-    ran = imdh("assign", world.model, data, "--with", "node,leaf,margin,distance", "-o", out)
+    extra = "node,leaf,margin,distance,runner_up,path"
+    ran = imdh("assign", world.model, data, "--with", extra, "-o", out)
     assert "note: 3 of 500 rows (0.6%) left out: 3 with cells missing, infinite or beyond 1e100" in ran.err
     got = pq.read_table(out)
     expected = descend(world.model, X).label
     expected[[3, 10, 499]] = -1
     np.testing.assert_array_equal(got["cluster"], expected)
-    for name in ("node", "leaf", "margin", "distance"):
+    for name in extra.split(","):
         assert got[name].is_null().to_numpy().nonzero()[0].tolist() == [3, 10, 499]
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from imdh_cli.model import Model
 
-EXTRA = ("node", "leaf", "margin", "distance")
+EXTRA = ("node", "leaf", "margin", "distance", "runner_up", "path")
 
 
 class Extra(options.Names):
-    """Some of node, leaf, margin, distance."""
+    """Some of EXTRA."""
 
     name = "A,B"
 
@@ -72,7 +72,8 @@ class Extra(options.Names):
     type=Extra(),
     default=(),
     help="More about each row: node, leaf (tree nodes), margin (from the nearest cut on its path, in "
-    "projected sd), distance (to its cluster's mean, in z).",
+    "projected sd), distance (to its cluster's mean, in z), runner_up (the cluster beyond the nearest cut), "
+    "path (the nodes passed, 1/3/6).",
 )
 @click.option("--partition-by-cluster", "folder", metavar="DIR", help="One Parquet folder per cluster.")
 @click.option("--name", default="cluster", show_default=True, help="Of the label column.")
@@ -114,7 +115,8 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], console: C
         keep = _kept(model, source.schema.names, o)
         if keep and any(part.format == "csv" for part in source.parts):
             _report_text(console, output, o)
-        report_compiling(console, "standardise", "descend")
+        needed = ("second_choice",) if "runner_up" in o["extra"] else ()
+        report_compiling(console, "standardise", "descend", *needed)
         from imdh_cli.pipeline.assign import AssignParams, Labeller, label_schema
         from imdh_cli.pipeline.assign import assign as assign_rows
 

@@ -287,7 +287,9 @@ def report_selection(console: Console, source: Any, selection: Selection) -> Non
 def report_labels(console: Console, selection: Selection) -> None:
     """Labels that an earlier run has written would be learned from like any number."""
     features = selection.spec.source_columns
-    written = [name for name in ("cluster", "node", "leaf", "margin", "distance") if name in features]
+    written = [
+        name for name in ("cluster", "node", "leaf", "margin", "distance", "runner_up") if name in features
+    ]
     if "cluster" in written:
         console.note(
             'the column "cluster" is a feature: if it holds labels of an earlier run, '

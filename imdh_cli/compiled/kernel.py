@@ -375,6 +375,51 @@ def descend(Z, stop, directions, thresholds, deviations, node, margin):
             margin[row] = nearest
 
 
+@_compiled(fastmath=FASTMATH)
+def second_choice(Z, node, label, directions, thresholds, deviations, other):
+    """The node at which each row would stop beyond the nearest cut that parts it from another cluster.
+
+    Z : (rows, d). node : (rows,) int64, where each row stopped, of `descend`. label : (n,) int32, the cluster
+    of a node at which rows stop, 0 above those. other : (rows,) int64, out, 0 where there is no such cut.
+    Across a cut the row goes down as any other row there. It may meet its own cluster again (which has a node
+    on both sides, one of them too small to be a cluster): then the next nearest cut is taken.
+    """
+    rows, d = Z.shape
+    for row in range(rows):
+        passed = 0  # cuts behind which its own cluster lies, as bits, the lowest cut first
+        other[row] = 0
+        while other[row] == 0:
+            nearest = np.inf
+            beyond = 0
+            bit = 1
+            cut = 0
+            i = node[row]
+            while i > 1:
+                split = (i >> 1) - 1
+                if (passed & bit) == 0 and deviations[split] > 0.0:
+                    gap = -thresholds[split]
+                    for f in range(d):
+                        gap += directions[split, f] * Z[row, f]
+                    gap = abs(gap) / deviations[split]
+                    if gap <= nearest:
+                        nearest = gap
+                        beyond = i ^ 1
+                        cut = bit
+                i >>= 1
+                bit <<= 1
+            if beyond == 0:
+                break
+            i = beyond - 1
+            while label[i] == 0:
+                gap = -thresholds[i]
+                for f in range(d):
+                    gap += directions[i, f] * Z[row, f]
+                i = 2 * i + (2 if gap >= 0.0 else 1)
+            if label[i] != label[node[row] - 1]:
+                other[row] = i + 1
+            passed |= cut
+
+
 @_compiled()
 def standardise(X, center, scale, fill, limit, Z, clipped):
     """z = clip((x - center) / scale, -limit, limit), and where x is NaN the column's `fill`.

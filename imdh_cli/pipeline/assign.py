@@ -33,7 +33,7 @@ class AssignParams:
 
     clusters: int | None = None  # cut at so many, without changing the model
     keep: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()  # of node, leaf, margin, distance
+    extra: tuple[str, ...] = ()  # of EXTRA_TYPES
     name: str = "cluster"
 
 
@@ -45,11 +45,18 @@ class Assigned:
     sizes: np.ndarray
 
 
-EXTRA_TYPES = {"node": pa.int64(), "leaf": pa.int64(), "margin": pa.float64(), "distance": pa.float64()}
+EXTRA_TYPES = {
+    "node": pa.int64(),
+    "leaf": pa.int64(),
+    "margin": pa.float64(),
+    "distance": pa.float64(),
+    "runner_up": pa.int32(),
+    "path": pa.string(),
+}
 
 
 class Labeller:
-    """Matrix -> labels, and where asked node, leaf, margin and distance, by a model's tree."""
+    """Matrix -> labels, and where asked the columns of EXTRA_TYPES, by a model's tree."""
 
     def __init__(self, model: Model, clusters: int | None, extra: tuple[str, ...] = ()) -> None:
         counts, min_size = model.counts, model.params.prune.min_size
@@ -76,14 +83,19 @@ class Labeller:
         self._Z = np.empty((BLOCK_ROWS, d))
         self._clipped = np.empty(BLOCK_ROWS, dtype=np.bool_)
         self._none = np.empty(0)
+        self._paths = _paths(self._stop) if "path" in extra else None
 
     def __call__(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        """cluster (rows,) int32, and the extra columns, for X (rows, d) float64."""
+        """cluster (rows,) int32, and the extra columns, for X (rows, d) float64.
+
+        A runner_up of 0 is none: no cut parts the row's cluster from another.
+        """
         model, rows = self._model, len(X)
         node = np.empty(rows, dtype=np.int64)
         margin = np.empty(rows) if "margin" in self.extra else self._none
         leaf = np.empty(rows, dtype=np.int64) if "leaf" in self.extra else None
         distance = np.empty(rows) if "distance" in self.extra else None
+        other = np.empty(rows, dtype=np.int64) if "runner_up" in self.extra else None
         s = self._scaling
         for k in range(0, rows, BLOCK_ROWS):
             here = slice(k, min(rows, k + BLOCK_ROWS))
@@ -93,6 +105,8 @@ class Labeller:
             kernel.descend(Z, self._stop, *tree, node[here], margin[here] if len(margin) else self._none)
             if leaf is not None:
                 kernel.descend(Z, self._leaves, *tree, leaf[here], self._none)
+            if other is not None:
+                kernel.second_choice(Z, node[here], self._label, *tree, other[here])
             if distance is not None:
                 centres = self._centres[self._label[node[here] - 1] - 1]
                 distance[here] = np.sqrt(((Z - centres) ** 2).sum(axis=1))
@@ -103,8 +117,23 @@ class Labeller:
             "leaf": leaf,
             "margin": margin,
             "distance": distance,
+            "runner_up": None if other is None else np.where(other > 0, self._label[other - 1], np.int32(0)),
+            "path": None if self._paths is None else self._paths[node - 1],
         }
         return out | {name: values[name] for name in self.extra}
+
+
+def _paths(stop: np.ndarray) -> np.ndarray:
+    """(n,) object: the nodes from the root to each node at which rows stop, `1/3/6`; None elsewhere."""
+    paths = np.full(len(stop), None, dtype=object)
+    waiting = [(1, "1")]
+    while waiting:
+        node, path = waiting.pop()
+        if stop[node - 1]:
+            paths[node - 1] = path
+        else:
+            waiting += [(child, f"{path}/{child}") for child in (2 * node, 2 * node + 1)]
+    return paths
 
 
 def label_schema(params: AssignParams, kept: pa.Schema) -> pa.Schema:
@@ -140,11 +169,18 @@ def assign(
             sizes += np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
             arrays = list(chunk.kept.columns) if chunk.kept is not None else []
             arrays.append(pa.array(columns["cluster"]))
-            arrays += [pa.array(columns[extra], mask=lost) for extra in params.extra]
+            arrays += [_array(extra, columns[extra], lost) for extra in params.extra]
             writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
             if on_progress is not None:
                 on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
     return Assigned(tally, sizes)
+
+
+def _array(name: str, values: np.ndarray, lost: np.ndarray | None) -> pa.Array:
+    """A column of EXTRA_TYPES; null where there is no value."""
+    if name == "runner_up":
+        lost = values == 0 if lost is None else lost | (values == 0)
+    return pa.array(values, EXTRA_TYPES[name], mask=lost)
 
 
 class _Writer:
