@@ -16,7 +16,7 @@ Clusters = int | Literal["auto", "valleys"]
 class SourceParams:
     """How the input files are read; never changes which hyperplanes are right, only what the cells say."""
 
-    format: Literal["csv", "parquet", "arrow"] | None = None  # None: told by content, then suffix
+    format: str | None = None  # of `formats.NAMES`; None: told by content, then suffix
     delimiter: str | None = None  # None: sniffed among , ; tab |
     decimal: str = "."
     encoding: str = "utf-8"

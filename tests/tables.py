@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
 
 from imdh_cli.params import SourceParams
@@ -55,6 +56,12 @@ def arrow_stream(content: pa.Table, rows: int = 1000) -> bytes:
     with pa.ipc.new_stream(file, content.schema) as writer:
         writer.write_table(content, max_chunksize=rows)
     return file.getvalue()
+
+
+def orc(path: Path, content: pa.Table, rows: int = 1000) -> str:
+    """Write an ORC file with stripes of so many rows."""
+    pyarrow.orc.write_table(content, str(path), stripe_size=1, batch_size=rows)
+    return str(path)
 
 
 def opened(*locations: str | Path, **params: object) -> TableSource:

@@ -16,8 +16,9 @@ import pytest
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.compression import Counted, codec_of, unpacked
+from imdh_cli.sources.compression import Counted, unpacked
 from imdh_cli.sources.csv.file import CsvPart
+from imdh_cli.sources.signatures import codec_of
 from tests.csv_files import numbers, saved, stream
 
 ROWS = b"".join(b"%d,%d\n" % (i, i * i) for i in range(20_000))

@@ -62,7 +62,7 @@ def test_a_compressed_table_is_no_stranger(tmp_path: Path) -> None:
 
 def test_a_parquet_file_without_a_suffix_is_known_by_its_first_bytes(tmp_path: Path) -> None:
     make(tmp_path, "b.csv")
-    (tmp_path / "part-00000").write_bytes(b"PAR1....PAR1")
+    (tmp_path / "part-00000").write_bytes(b"PAR1\x15\x04....PAR1")
     assert found(tmp_path) == ["b.csv", "part-00000"]
 
 

@@ -18,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imdh_cli.errors import DataError, UsageError
-from imdh_cli.sources.detect_format import FOREIGN, detect_format, peeked
+from imdh_cli.sources.detect_format import detect_format
+from imdh_cli.sources.file import peeked
 from imdh_cli.sources.promote import promoted
-from tests.tables import arrow, arrow_stream, features_of, kept_of, opened, parquet, table
+from imdh_cli.sources.signatures import FOREIGN, Foreign
+from tests.tables import arrow, arrow_stream, features_of, kept_of, opened, orc, parquet, table
 
 
 def csv(path: Path, text: str) -> str:
@@ -37,6 +39,7 @@ def test_the_format_is_told_by_content_whatever_the_suffix(tmp_path: Path) -> No
         ("a.csv", Path(parquet(tmp_path / "a", table(5))).read_bytes(), "parquet"),
         ("b.parquet", Path(arrow(tmp_path / "b", table(5))).read_bytes(), "arrow"),
         ("c.txt", arrow_stream(table(5)), "arrow"),
+        ("o.bin", Path(orc(tmp_path / "o", table(5))).read_bytes(), "orc"),
         ("d.arrow", b"x,y\n1,2\n", "csv"),
     ):
         (tmp_path / name).write_bytes(data)
@@ -56,10 +59,10 @@ def test_a_format_that_is_given_wins_over_the_content(tmp_path: Path) -> None:
         opened(csv(tmp_path / "t.csv", "x\n1\n"), format="parquet")
 
 
-@pytest.mark.parametrize("magic", [m for m, _, _ in FOREIGN], ids=repr)
-def test_a_format_that_is_not_read_is_refused_by_name(tmp_path: Path, magic: bytes) -> None:
+@pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.what)
+def test_a_format_that_is_not_read_is_refused_by_name(tmp_path: Path, kind: Foreign) -> None:
     path = tmp_path / "t.csv"
-    path.write_bytes(magic + bytes(50))
+    path.write_bytes(bytes(kind.at) + kind.magic + bytes(50) + kind.inside)
     with pytest.raises(DataError, match=r"t\.csv: this is an? .*, which is not read") as caught:
         opened(path)
     assert caught.value.hint
@@ -73,11 +76,11 @@ def test_text_in_a_parquet_file_is_told_from_damage(tmp_path: Path) -> None:
 
 
 def test_a_compressed_parquet_file_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet.gz"
-    path.write_bytes(gzip.compress(b"PAR1" + bytes(100)))
-    with pytest.raises(DataError, match=r"t\.parquet\.gz: this is a compressed file") as caught:
-        opened(path)
-    assert "unpack" in str(caught.value.hint)
+    for name, said in (("t.parquet.gz", "a compressed file"), ("t.gz", "a Parquet file compressed")):
+        (tmp_path / name).write_bytes(gzip.compress(b"PAR1" + bytes(100)))
+        with pytest.raises(DataError, match=f"{name}: this is {said}") as caught:
+            opened(tmp_path / name)
+        assert "unpack" in str(caught.value.hint)
 
 
 def test_a_file_name_that_is_no_utf8_is_read(tmp_path: Path) -> None:
@@ -95,8 +98,15 @@ def test_an_excel_workbook_is_not_called_a_zip_file() -> None:
 
 
 def test_a_table_that_begins_with_a_known_word_is_text() -> None:
-    for head in (b"ORCHID,x\n1,2\n", b"PARENT,x\n1,2\n", b"Object,x\n", b"PK,x\n1,2\n", b"PAR1,ARROW1\n"):
-        assert detect_format(head, "t.csv") == "csv"
+    for head in (
+        b"ORCHID,x\n1,2\n",
+        b"PARENT,x\n1,2\n",
+        b"Object,x\n",
+        b"PK,x\n1,2\n",
+        b"PAR1,ARROW1\n",
+        b"species,DUCK\n",
+    ):
+        assert detect_format(head, "t.csv").name == "csv"
 
 
 @given(head=st.binary(max_size=5000), steps=st.lists(st.integers(1, 3000), max_size=10))
@@ -435,7 +445,7 @@ for location in sys.argv[1:]:
 @pytest.mark.parametrize(
     ("command", "readings"),
     [
-        ("{run} <(cat {csv}) <(gzip -c {csv}) <(cat {parquet}) <(cat {arrow})", 4),
+        ("{run} <(cat {csv}) <(gzip -c {csv}) <(cat {parquet}) <(cat {arrow}) <(cat {orc})", 5),
         ("{run} /dev/stdin /dev/stdin < {parquet}", 2),
         ("cat {csv} | {run} /dev/stdin", 1),
         ("gzip -c {csv} | {run} -", 1),
@@ -448,6 +458,7 @@ def test_pipes_of_every_kind_are_read(tmp_path: Path, command: str, readings: in
         "csv": csv(tmp_path / "t.csv", "id,x\n" + rows),
         "parquet": parquet(tmp_path / "t.parquet", content),
         "arrow": arrow(tmp_path / "t.arrow", content),
+        "orc": orc(tmp_path / "t.orc", content),
     }
     script = tmp_path / "read.py"
     script.write_text(PROGRAM)
@@ -460,7 +471,7 @@ def test_pipes_of_every_kind_are_read(tmp_path: Path, command: str, readings: in
 
 @given(
     cuts=st.lists(st.integers(0, 60), max_size=4),
-    kinds=st.lists(st.sampled_from(["csv", "parquet", "arrow"]), min_size=5, max_size=5),
+    kinds=st.lists(st.sampled_from(["csv", "parquet", "arrow", "orc"]), min_size=5, max_size=5),
     batch_rows=st.integers(1, 70),
     threads=st.integers(1, 2),
 )
@@ -482,8 +493,10 @@ def test_any_partition_of_the_rows_into_files_gives_the_same_rows(
             csv(folder / f"part-{i}.csv", "\n".join(["id,x,y", *lines, ""]))
         elif kinds[i] == "parquet":
             parquet(folder / f"part-{i}.parquet", content, [content.num_rows])
-        else:
+        elif kinds[i] == "arrow":
             arrow(folder / f"part-{i}.arrow", content, 7)
+        else:
+            orc(folder / f"part-{i}.orc", content, 7)
     source = opened(folder, batch_rows=batch_rows, threads=threads)
     got = features_of(source.chunks(["y", "x", "id"]))
     assert np.array_equal(got["id"].to_numpy(), np.arange(60))

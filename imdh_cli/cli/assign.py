@@ -113,7 +113,7 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], console: C
         source = stack.enter_context(closing(open_source(locations, options.source_params(o, threads))))
         bind_features(source, model.spec)
         keep = _kept(model, source.schema.names, o)
-        if keep and any(part.format == "csv" for part in source.parts):
+        if keep and not source.typed:
             _report_text(console, output, o)
         needed = ("second_choice",) if "runner_up" in o["extra"] else ()
         report_compiling(console, "standardise", "descend", *needed)

@@ -146,7 +146,7 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
 def fit(context: click.Context, /, data: tuple[str, ...], **o: Any) -> None:
     """Learn clusters in one pass over DATA and write the model.
 
-    DATA: files, folders, quoted globs, `-` for stdin; CSV, Parquet and Arrow IPC, compressed or not.
+    DATA: files, folders, quoted globs, `-` for stdin; CSV, Parquet, Arrow IPC and ORC, compressed or not.
     """
     locations = options.locations(data, context)
     with Console(o) as console:

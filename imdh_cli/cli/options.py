@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from imdh_cli import formats
 from imdh_cli.params import Clusters, FeatureParams, PruneParams, SourceParams
 
 Command = Callable[..., Any]
@@ -133,7 +134,7 @@ reading_options = apply(
     click.option(
         "--format",
         "file_format",
-        type=click.Choice(["csv", "parquet", "arrow"]),
+        type=click.Choice(formats.NAMES),
         help="Of the input. Default: told from its content.",
     ),
     click.option(

@@ -161,9 +161,8 @@ def _named(source: Source, params: FeatureParams) -> Selection:
     void = next((n for n in texts if not levels[n]), None)
     if void is not None:
         raise DataError(f'column "{void}" has no text in it', f'leave "{void}" out of -c')
-    text = any(p.format == "csv" for p in source.parts)
     kinds = {n: source.schema.field(n).type for n in numbers}
-    wide = [n for n, kind in kinds.items() if _is_wide(kind) or (text and pt.is_float64(kind))]
+    wide = [n for n, kind in kinds.items() if _is_wide(kind) or (not source.typed and pt.is_float64(kind))]
     notes = _rounding(_sample(source, wide)) if wide else []
     spec = _spec(params.columns or (), levels, params)
     return Selection(spec, [], notes, tuple(params.ids))
@@ -370,8 +369,8 @@ def _spec(names: Iterable[str], levels: Mapping[str, Sequence[str]], params: Fea
 
 def _identifiers(source: Source, chosen: list[str], out: _LeftOut) -> list[str]:
     """Leave out whole numbers that only count the rows; notes on those beyond 2^53."""
-    text, parts = any(p.format == "csv" for p in source.parts), len(source.parts)
-    whole = [n for n in chosen if _may_count(source.schema.field(n).type, text)]
+    parts = len(source.parts)
+    whole = [n for n in chosen if _may_count(source.schema.field(n).type, source.typed)]
     if not whole:
         return []
     # Most columns fall out in a few rows, so that a wide table is not read for nothing.
@@ -394,8 +393,8 @@ def _sample(source: Source, names: list[str]) -> pa.Table:
     return source.sample(min(SAMPLE_ROWS, max(10 * ID_ROWS, SAMPLE_CELLS // max(1, len(names)))), names)
 
 
-def _may_count(kind: pa.DataType, text: bool) -> bool:
-    return pt.is_integer(kind) or (text and pt.is_float64(kind))
+def _may_count(kind: pa.DataType, typed: bool) -> bool:
+    return pt.is_integer(kind) or (not typed and pt.is_float64(kind))
 
 
 def _is_wide(kind: pa.DataType) -> bool:

@@ -1,13 +1,13 @@
 """A path, a folder, a stream or a URI -> one table, read as record batches in input order.
 
-`open_source` finds the files (`locate.py`, `remote_file.py`), tells what each is (`peek.py`) and gives it
-to the reader of its format (`csv_file.py`, `parquet_file.py`, `arrow_file.py`); `table.py` makes one
-table of them.
+`open_source` finds the files (`discover.py`, `remote_file.py`), tells what each is (`detect_format.py`) and
+gives it to the reader of its format (`imdh_cli/formats.py` lists them); `table.py` makes one table of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from imdh_cli.errors import DataError, UsageError
@@ -56,8 +56,8 @@ def open_source(locations: Sequence[str], params: SourceParams) -> TableSource:
     try:
         files = _opened(located.files, params.format, notes)
         for file in files:
-            brief = len(readers) >= MANY
-            readers.append(_reader(file, params, notes, len(files), brief=brief))
+            file = replace(file, few=len(files) <= FEW, many=len(readers) >= MANY)
+            readers.append(_reader(file, params, notes, len(files)))
     except BaseException:
         for reader in readers:
             reader.close()
@@ -79,27 +79,11 @@ def _opened(locations: list[Location], format: str | None, notes: list[str]) -> 
     return files
 
 
-def _reader(file: Stored, params: SourceParams, notes: list[str], files: int, *, brief: bool) -> Reader:
-    kind = detect_format(file.head, file.name, params.format)
-    if file.size == 0 and (kind != "csv" or files > 1):
+def _reader(file: Stored, params: SourceParams, notes: list[str], files: int) -> Reader:
+    format = detect_format(file.head, file.name, params.format)
+    if file.size == 0 and (not format.text or files > 1):
         raise DataError(f"{file.name}: the file is empty (0 bytes)", "leave it out")
-    if kind == "parquet":
-        from imdh_cli.sources.parquet_file import ParquetPart
-
-        if file.random is None:
-            file, note = spooled(file)
-            notes.append(note)
-        return ParquetPart(file, params, hold=files <= FEW)
-    if kind == "arrow" and file.random is not None:
-        from imdh_cli.sources.arrow_file import ArrowPart
-
-        return ArrowPart(file, params)
-    if kind != "csv":
-        from imdh_cli.sources.arrow_file import ArrowStreamPart
-
-        return ArrowStreamPart(file, params)
-    from imdh_cli.sources.csv.file import CsvPart
-
-    part = CsvPart(file.name, file.stream, params, file.rereadable, file.path, brief=brief)
-    part.size = file.size if part.size is None else part.size
-    return part
+    if format.seeks and file.random is None:
+        file, note = spooled(file, format.title)
+        notes.append(note)
+    return format.open(file, params)

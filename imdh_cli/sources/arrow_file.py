@@ -22,11 +22,19 @@ import pyarrow as pa
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.rows.prefetch import prefetch
-from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, check_unique, pandas_index
-from imdh_cli.sources.detect_format import peeked
-from imdh_cli.sources.file import Stored
+from imdh_cli.sources.base import (
+    BROKEN,
+    Chunk,
+    Fragment,
+    check_columns,
+    check_unique,
+    first_rows,
+    pandas_index,
+)
+from imdh_cli.sources.file import Stored, peeked
 
 MAGIC = b"ARROW1"
+CONTINUATION = b"\xff\xff\xff\xff"  # a stream begins with
 WINDOW = 64 << 20  # bytes that are mapped and looked at before they are let go
 
 
@@ -40,6 +48,8 @@ class ArrowPart:
     """
 
     format = "arrow"
+    typed = True
+    parallel_fragments = False
     rereadable = True
     bad_rows = 0
 
@@ -84,15 +94,7 @@ class ArrowPart:
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)
-        schema = pa.schema([self.schema.field(name) for name in names])
-        batches: list[pa.RecordBatch] = []
-        lacking = rows
-        for chunk in self._read(names, (), range(self._batches)) if names else ():
-            if lacking <= 0:
-                break
-            batches.append(chunk.features.slice(0, lacking))
-            lacking -= batches[-1].num_rows
-        return pa.Table.from_batches(batches, schema)
+        return first_rows(self._read(names, (), range(self._batches)), self.schema, names, rows)
 
     def close(self) -> None:
         """Nothing is held between readings."""
@@ -161,6 +163,8 @@ class ArrowStreamPart:
     """One Arrow IPC stream, or a file in a pipe; the attributes are those of `base.Reader`."""
 
     format = "arrow"
+    typed = True
+    parallel_fragments = False
     bad_rows = 0
     rows: int | None = None
 
@@ -257,6 +261,14 @@ class ArrowStreamPart:
             raise self._broken("Arrow", error) from error
         finally:
             file.close()
+
+
+def open_part(file: Stored, params: SourceParams) -> ArrowPart | ArrowStreamPart:
+    """As `Format.open`."""
+    is_stream = file.head.startswith(CONTINUATION) or (
+        file.name.lower().endswith(".arrows") and not file.head.startswith(MAGIC)
+    )
+    return ArrowStreamPart(file, params) if is_stream or file.random is None else ArrowPart(file, params)
 
 
 def _check(batch: pa.RecordBatch, columns: Sequence[int]) -> None:

@@ -61,16 +61,23 @@ class Part(NamedTuple):
     """One file or stream, as a person would list it."""
 
     name: str
-    format: str  # "csv", "parquet", "arrow"
+    format: str  # a name of `formats.FORMATS`
     rows: int | None  # None: not known without reading
     size: int | None  # bytes; None for a stream
 
 
 class Reader(Protocol):
-    """One part: what `CsvPart`, `ParquetPart` and `ArrowPart` have in common."""
+    """One part: what `CsvPart`, `ParquetPart` and `ArrowPart` have in common.
+
+    typed : cells have types of their own. Otherwise what a column is was told from some of its cells, and
+        passthrough columns are the text they are.
+    parallel_fragments : several fragments may be read at the same time, each in a thread of its own.
+    """
 
     name: str
     format: str
+    typed: bool
+    parallel_fragments: bool
     schema: pa.Schema
     rows: int | None
     size: int | None
@@ -95,6 +102,7 @@ class Source(Protocol):
     schema : every column people may name, Hive keys included. CSV columns are float64 or string.
     rows, size : rows and bytes when known without reading.
     rereadable : False for stdin, pipes and process substitution: `chunks` works once.
+    typed, parallel_fragments : all parts are; see `Reader`.
     parts : in reading order.
     notes : for the person; may grow while reading.
     bytes_read, bad_rows : of the current reading.
@@ -107,6 +115,8 @@ class Source(Protocol):
     rows: int | None
     size: int | None
     rereadable: bool
+    typed: bool
+    parallel_fragments: bool
     parts: list[Part]
     hive_columns: tuple[str, ...]
     id_columns: tuple[str, ...]
@@ -152,6 +162,26 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def chunks_of(
+    batch: pa.RecordBatch, features: Sequence[str], keep: Sequence[str], rows: int, origin: tuple[str, int]
+) -> Iterator[Chunk]:
+    """A batch as chunks of at most so many rows each; `origin` is the place of its first row."""
+    left, right = batch.select(features), batch.select(keep) if keep else None
+    for start in range(0, batch.num_rows, rows):
+        kept = None if right is None else right.slice(start, rows)
+        yield Chunk(left.slice(start, rows), kept, None, (origin[0], origin[1] + start))
+
+
+def first_rows(chunks: Iterator[Chunk], schema: pa.Schema, names: Sequence[str], rows: int) -> pa.Table:
+    """The features of the first so many rows: what `Reader.sample` gives."""
+    batches: list[pa.RecordBatch] = []
+    lacking = rows if names else 0
+    while lacking > 0 and (chunk := next(chunks, None)) is not None:
+        batches.append(chunk.features.slice(0, lacking))
+        lacking -= batches[-1].num_rows
+    return pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in names]))
 
 
 def listed(names: Sequence[str]) -> str:

@@ -13,52 +13,13 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from imdh_cli import formats
 from imdh_cli.errors import DataError
+from imdh_cli.sources.signatures import CODECS, codec_of, is_text, refuse
 
 Read = Callable[[int], bytes]  # up to so many bytes; none at the end only
 HEAD = 512  # bytes that are enough to tell; a tar archive says so at 257
 _STEP = 1 << 20
-
-_CODECS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
-_BZ2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
-_REFUSED = (
-    (b"\xfd7zXZ\x00", "xz", "unpack it first: xz -dc FILE | imdh ... -"),
-    (
-        b"PK\x03\x04",
-        "zip (or .xlsx)",
-        "unpack it first: unzip -p FILE | imdh ... -, or save as CSV",
-    ),
-    (b"PK\x05\x06", "an empty zip", "name a file that holds data"),
-    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "unpack it first: 7z e -so FILE | imdh ... -"),
-    (b"Rar!\x1a\x07", "rar", "unpack it first"),
-    (b"\x04\x22\x4d\x18", "lz4", "unpack it first: lz4 -dc FILE | imdh ... -"),
-    (b"\x1f\x9d", "compress (.Z)", "unpack it first: uncompress -c FILE | imdh ... -"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file (.xls)", "save it as CSV"),
-    (b"SQLite format 3\x00", "an SQLite database", "export the table as CSV"),
-)
-
-
-def codec_of(head: bytes) -> str | None:
-    """The codec that the first bytes tell: "gzip", "zstd", "bz2", or None for plain bytes."""
-    for magic, codec in _CODECS:
-        # A CSV may begin with the letters BZh; bzip2 goes on with a level and a block's mark.
-        if head.startswith(magic) and (codec != "bz2" or head[4:10] in _BZ2_BLOCKS):
-            return codec
-    if head[1:4] == b"\x2a\x4d\x18" and head[0] & 0xF0 == 0x50:
-        return "zstd"  # a skippable frame, as pzstd writes in front
-    return None
-
-
-def refuse(head: bytes, name: str) -> None:
-    """Raise DataError when the first bytes are of a kind known and not read."""
-    for magic, kind, hint in _REFUSED:
-        if head.startswith(magic):
-            raise DataError(f"{name}: this is {kind}, which is not read", hint)
-    if head[257:262] == b"ustar":
-        raise DataError(
-            f"{name}: this is a tar archive, which is not read",
-            "unpack it, or tar -xOf FILE | imdh ... -",
-        )
 
 
 class Counted:
@@ -123,6 +84,12 @@ def unpacked(raw: Counted) -> tuple[Read, str | None]:
     refuse(first, raw.name)
     if codec_of(first) is not None:
         raise DataError(f"{raw.name}: compressed twice", "unpack it once first")
+    inside = None if is_text(first) else formats.by_magic(first)
+    if inside is not None:
+        raise DataError(
+            f"{raw.name}: this is {inside.a_file} compressed as a whole",
+            "unpack it first: it is compressed inside",
+        )
     return prefixed(first, read), codec
 
 
@@ -178,7 +145,7 @@ def _members(raw: Counted, codec: str) -> Iterator[bytes]:
     Arrow's stream stumbles over members of bzip2, and Python's own files are slower, or pass over
     rubbish behind the last member, which may be rows.
     """
-    magic = next(magic for magic, name in _CODECS if name == codec)
+    magic = next(magic for magic, name in CODECS if name == codec)
     data = raw.read(_STEP)
     while data:
         if not data.startswith(magic[: len(data)]):

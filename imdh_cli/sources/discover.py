@@ -16,10 +16,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from imdh_cli.errors import DataError, UsageError
+from imdh_cli.formats import SUFFIXES
 from imdh_cli.sources.base import listed, nearest
+from imdh_cli.sources.detect_format import holds_table
 
-TEXT = (".csv", ".tsv", ".tab")
-TABLES = (*TEXT, ".parquet", ".pq", ".parq", ".arrow", ".arrows", ".feather", ".ipc")
 PACKED = (".gz", ".zst", ".zstd", ".bz2")
 REMOTE = ("s3", "gs", "gcs", "hdfs", "http", "https")
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -113,7 +113,7 @@ def is_table(name: str, format: str | None) -> bool:
         if stem.endswith(packed):
             stem = stem[: -len(packed)]
             break
-    if stem.endswith(TABLES):
+    if stem.endswith(SUFFIXES):
         return True
     return format is not None and "." not in stem
 
@@ -234,12 +234,12 @@ def _file(path: str) -> Location:
 
 
 def _has_magic(path: str) -> bool:
-    """Parquet and Arrow files are known by their first bytes whatever their name."""
+    """Binary formats are known by their first bytes whatever the file's name."""
     try:
         if _is_stream(path):
             return False
         with open(path, "rb") as file:
-            return file.read(6).startswith((b"PAR1", b"ARROW1"))
+            return holds_table(file.read(64))
     except OSError:
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
@@ -12,9 +13,9 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from imdh_cli.errors import DataError
-from imdh_cli.sources.detect_format import HEAD, peeked
 from imdh_cli.sources.discover import Location
 
+HEAD = 1024  # bytes looked at to tell a format
 Explain = Callable[[BaseException], DataError | None]
 
 
@@ -32,6 +33,7 @@ class Stored:
     remote : each seek costs a round trip.
     stamp : size and time of the last change of a file of this machine, before anything was read.
     explain : an error of the place, not of the file, in words; None for one of the file.
+    few, many : one of few files, which can as well stay open; one of many, to be looked at briefly.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Stored:
     remote: bool = False
     stamp: tuple[int, int] | None = None
     explain: Explain | None = None
+    few: bool = False
+    many: bool = False
 
     def broken(self, kind: str, error: BaseException) -> DataError:
         """What went wrong while reading, on one line and with the file's name."""
@@ -117,8 +121,10 @@ def _stream(file: Location) -> Stored:
     return Stored(file.name, head, None, lambda: stream, None, rereadable=False, keys=file.keys)
 
 
-def spooled(file: Stored) -> tuple[Stored, str]:
+def spooled(file: Stored, what: str) -> tuple[Stored, str]:
     """A stream as a temporary file that has no name and ends with the program; and a note on that.
+
+    what : its format, for the note.
 
     Raises
     ------
@@ -139,7 +145,7 @@ def spooled(file: Stored) -> tuple[Stored, str]:
             "set TMPDIR to a folder with room, or write the stream to a file and name that",
         ) from error
     note = (
-        f"{file.name}: Parquet cannot be read from front to back, so the stream was first "
+        f"{file.name}: {what} cannot be read from front to back, so the stream was first "
         f"written to a temporary file ({size / 1e6:.1f} MB)"
     )
 
@@ -161,3 +167,39 @@ class _Unnamed:
     def __del__(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
+
+
+def peeked(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
+    """The first bytes of a stream, and the stream as if nothing had been read."""
+    head = b""
+    while len(head) < HEAD:
+        block = stream.read(HEAD - len(head))
+        if not block:
+            break
+        head += block
+    return head, cast(BinaryIO, io.BufferedReader(_Again(head, stream), 1 << 16))
+
+
+class _Again(io.RawIOBase):
+    """Bytes already read, then the rest of the stream."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = memoryview(head)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+        if self._head:
+            n = min(len(buffer), len(self._head))
+            buffer[:n] = self._head[:n]
+            self._head = self._head[n:]
+            return n
+        read = getattr(self._rest, "readinto1", None) or self._rest.readinto  # type: ignore[attr-defined]
+        return read(buffer) or 0
+
+    def close(self) -> None:
+        if not self.closed:
+            self._rest.close()
+        super().close()

@@ -20,7 +20,15 @@ import pyarrow.parquet as pq
 
 from imdh_cli.params import SourceParams
 from imdh_cli.rows.prefetch import prefetch
-from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, check_unique, pandas_index
+from imdh_cli.sources.base import (
+    BROKEN,
+    Chunk,
+    Fragment,
+    check_columns,
+    check_unique,
+    first_rows,
+    pandas_index,
+)
 from imdh_cli.sources.file import Stored
 
 PAGE = 1 << 20  # bytes; the usual size of a page
@@ -38,17 +46,17 @@ class ParquetPart:
     Parameters
     ----------
     file : Stored
-        With a `random`.
-    hold : bool
-        Keep the file open, which saves reading its footer again. Without it, a folder of 10,000 files
-        does not hold 10,000 of them open.
+        With a `random`. One of few is kept open, which saves reading its footer again; of 10,000 files in
+        a folder not all may be open.
     """
 
     format = "parquet"
+    typed = True
+    parallel_fragments = False  # row groups share the open file
     rereadable = True
     bad_rows = 0
 
-    def __init__(self, file: Stored, params: SourceParams, *, hold: bool = False) -> None:
+    def __init__(self, file: Stored, params: SourceParams) -> None:
         self.name = file.name
         self.size = file.size
         self.notes: list[str] = []
@@ -58,7 +66,7 @@ class ParquetPart:
         self._footer: pq.FileMetaData | None = None  # of a remote file, read once
         self._live: weakref.ref[pq.ParquetFile] | None = None
         opened = self._open()
-        self._held = opened if hold else None
+        self._held = opened if file.few else None
         try:
             self.schema: pa.Schema = opened.schema_arrow
             check_unique(self.schema.names, self.name)
@@ -96,17 +104,8 @@ class ParquetPart:
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)
-        schema = pa.schema([self.schema.field(name) for name in names])
-        batches: list[pa.RecordBatch] = []
-        lacking = rows
-        if lacking > 0 and self.rows:
-            groups = range(self._groups)
-            for chunk in self._read(names, (), groups, batch_rows=min(rows, 65536)):
-                batches.append(chunk.features.slice(0, lacking))
-                lacking -= batches[-1].num_rows
-                if lacking <= 0:
-                    break
-        return pa.Table.from_batches(batches, schema)
+        chunks = self._read(names, (), range(self._groups if self.rows else 0), batch_rows=min(rows, 65536))
+        return first_rows(chunks, self.schema, names, rows)
 
     def close(self) -> None:
         self._live = self._held = None
@@ -180,6 +179,11 @@ class ParquetPart:
             pre_buffer=not large,
             buffer_size=BUFFER if large else 0,
         )
+
+
+def open_part(file: Stored, params: SourceParams) -> ParquetPart:
+    """As `Format.open`."""
+    return ParquetPart(file, params)
 
 
 def _fitting_rows(columns: int) -> int:

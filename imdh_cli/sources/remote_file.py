@@ -26,9 +26,8 @@ from pyarrow import fs
 
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.sources.base import nearest
-from imdh_cli.sources.detect_format import HEAD
 from imdh_cli.sources.discover import hidden, hive_keys, natural_key, sift
-from imdh_cli.sources.file import Stored
+from imdh_cli.sources.file import HEAD, Stored
 
 CONNECT = 5.0  # seconds to be connected in
 SILENT = 15.0  # seconds without a byte

@@ -45,6 +45,8 @@ class TableSource:
         self._params = params
         self._own_notes = list(notes)
         self.rereadable = all(r.rereadable for r in readers)
+        self.typed = all(r.typed for r in readers)
+        self.parallel_fragments = all(r.parallel_fragments for r in readers)
         self.parts = [Part(r.name, r.format, r.rows, r.size) for r in readers]
         self.size = _total(r.size for r in readers)
         self.rows = _total(r.rows for r in readers)
@@ -71,10 +73,9 @@ class TableSource:
         return self._bad
 
     def kept_schema(self, keep: Sequence[str]) -> pa.Schema:
-        """The schema of `Chunk.kept`; with a CSV part, everything is text."""
+        """The schema of `Chunk.kept`; with a part without types, everything is text."""
         self.check((), keep)
-        text = any(part.format == "csv" for part in self.parts)
-        return pa.schema([(k, pa.string() if text else _decoded(self._type(k))) for k in keep])
+        return pa.schema([(k, _decoded(self._type(k)) if self.typed else pa.string()) for k in keep])
 
     def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
         """Read these columns as numbers, or as text, whatever the first rows look like.
@@ -251,9 +252,9 @@ class TableSource:
         return [n for n in names if n in own]
 
     def _as_text(self, i: int, names: Sequence[str]) -> None:
-        """Tell a CSV part to read as text what is text in another part."""
+        """Tell a part without types (CSV) to read as text what is text in another part."""
         reader = self._readers[i]
-        if reader.format != "csv":
+        if reader.typed:
             return
         texts = [
             name

@@ -33,6 +33,7 @@ from imdh_cli.sources.csv.numbers import USUAL_NULLS
 from imdh_cli.sources.csv.parser import BlockParser, Fault, Layout, Rows, ordered_map
 from imdh_cli.sources.csv.scanner import Block, RecordTooLong, Scanner, UnclosedQuote, blocks, line_count
 from imdh_cli.sources.encoding import Encoding, encoding_of
+from imdh_cli.sources.file import Stored
 from imdh_cli.sources.text_file import OpenText, TextFile
 
 BLOCK = 2 << 20  # bytes parsed at a time
@@ -63,6 +64,8 @@ class CsvPart:
     """
 
     format = "csv"
+    typed = False
+    parallel_fragments = True
     id_columns: tuple[str, ...] = ()
 
     def __init__(
@@ -350,6 +353,13 @@ class CsvPart:
             kept = None if found.kept is None else found.kept.slice(start, n)
             origin = (self.name, None if first is None else first + start)
             yield Chunk(found.features.slice(start, n), kept, bad, origin)
+
+
+def open_part(file: Stored, params: SourceParams) -> CsvPart:
+    """As `Format.open`."""
+    part = CsvPart(file.name, file.stream, params, file.rereadable, file.path, brief=file.many)
+    part.size = file.size if part.size is None else part.size
+    return part
 
 
 def _size(path: str, name: str) -> int:
