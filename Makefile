@@ -9,11 +9,11 @@ DATA ?= sample_data
 PYTEST_ARGS ?=
 ARGS ?=
 
-.PHONY: help venv demo test check bench accuracy order planted soak clean
+.PHONY: help venv demo test test-all check bench accuracy order planted soak clean
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is one of"
-	@sed -n 's/^\([a-z]*\):.*  *## \(.*\)/    \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*  *## \(.*\)/    \1\t\2/p' Makefile | expand -t 16
 
 # The python that makes .venv: $PYTHON if given, else the first that runs, is new enough and has venv.
 # (Each is tried by running it: a name on the PATH may be a stub.)
@@ -55,7 +55,10 @@ demo: $(VENV)/.base  ## fit, prune, assign and report on the sample data
 	run imdh report build/demo/digits.npz sample_data/digits.csv --truth digit
 
 test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -m 'not long' $(PYTEST_ARGS)
+
+test-all: $(VENV)/.dev  ## the same, with the long ones and ten times the examples
+	$(PY) -m pytest --hypothesis-profile long $(PYTEST_ARGS)
 
 check: $(VENV)/.dev  ## lint and check the types
 	$(PY) -m ruff format --check .

@@ -1,7 +1,8 @@
 """A headless Chromium for the tests: driven over its debugging pipe, no library needed.
 
-`find` says where one is; `Browser` opens pages and tells what happened: errors on the console,
-requests that would leave the machine, what the accessibility tree holds, how wide the page is.
+`find` says where one is, `needed` ends a test that has none; `Browser` opens pages and tells what happened:
+errors on the console, requests that would leave the machine, what the accessibility tree holds, how wide the
+page is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
@@ -26,6 +29,17 @@ def find() -> str | None:
     """The path of an installed browser; CHROMIUM names one that stands elsewhere."""
     named = os.environ.get("CHROMIUM")
     return named or next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+def needed() -> str:
+    """The same, for a test that needs one: without it the test is skipped, or fails where none may be."""
+    path = find()
+    if path is None:
+        missing = "no Chromium is installed (or named by CHROMIUM)"
+        if os.environ.get("IMDH_REQUIRE_BROWSER"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return path
 
 
 PLACE = """

@@ -165,11 +165,8 @@ def test_small_nodes_show_no_rows(world, tmp_path):
 
 def test_the_page_of_a_hostile_table_does_nothing_in_a_browser(page, tmp_path):
     """As the command wrote it: all parts, no error, no request, no element of the names' making."""
-    path = chromium.find()
-    if path is None:
-        pytest.skip("no Chromium is installed (or named by CHROMIUM)")
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    with chromium.Browser(path) as browser:
+    with chromium.Browser(chromium.needed()) as browser:
         browser.open(tmp_path / "page.html")
         assert browser.complaints() == []
         assert browser.requests() == []

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from imdh_cli.sources.csv import file as csv_file
@@ -53,7 +53,6 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
 @given(tables())
 def test_a_table_comes_back_equal(table: dict[str, Any]) -> None:
     def as_text(cell: Any) -> str:
@@ -93,7 +92,6 @@ def test_a_table_comes_back_equal(table: dict[str, Any]) -> None:
                 assert columns((c for p in fragments for c in p.chunks()), numeric) == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(), min_size=1, max_size=50))
 def test_a_float_written_by_repr_is_read_to_the_last_bit(values: list[float]) -> None:
     found = columns(stream(written([["x"], *([repr(v)] for v in values)])).chunks(["x"]), ["x"])["x"]
@@ -110,7 +108,6 @@ def test_kept_text_is_what_the_csv_module_reads(tmp_path: Path) -> None:
 messy = st.lists(st.sampled_from(['"', '""', ",", "\n", "\r\n", "\r", "1", "n/a", " "]), max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
 @given(messy.map("".join), st.sampled_from([1, 5, 1 << 20]), st.sampled_from([1, 2]))
 @example('"1\n', 1, 1)
 @example("1,1\r\n\r\n1", 1, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.core import learner as learner_module
@@ -72,7 +72,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("data", ["groups", "files", "csv"])
+@pytest.mark.parametrize("data", ["groups", "files", pytest.param("csv", marks=pytest.mark.long)])
 @pytest.mark.parametrize("way", WAYS)
 def test_threads_and_batches_do_not_matter(world, tmp_path, way, data):
     path = getattr(world, data)
@@ -83,7 +83,7 @@ def test_threads_and_batches_do_not_matter(world, tmp_path, way, data):
         assert first.read_bytes() == other.read_bytes()
 
 
-@pytest.mark.parametrize("data", ["one", "csv"])
+@pytest.mark.parametrize("data", ["one", pytest.param("csv", marks=pytest.mark.long)])
 def test_batches_of_one_row_do_not_matter(world, tmp_path, data):
     path = getattr(world, data)
     first = fitted(path, tmp_path, "--buffer-rows", BUFFER)
@@ -153,7 +153,6 @@ def test_a_recount_is_the_same_bytes(world, tmp_path):
         assert_same_arrays(outs[0], other)
 
 
-@settings(max_examples=12, deadline=None)
 @given(
     rows=st.integers(1, 900),
     buffer=st.integers(1, 500),

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
@@ -34,7 +34,6 @@ cells = st.one_of(st.integers(-3, 25).map(float), st.just(float("nan")), st.just
     values=st.lists(st.tuples(cells, cells), min_size=1, max_size=120),
     cuts=st.lists(st.integers(0, 120), max_size=4),
 )
-@settings(deadline=None)
 def test_codes_are_the_distinct_values_however_the_rows_come(values, cuts):
     X = np.array(values)
     profile = ColumnProfile(2)
@@ -112,7 +111,6 @@ def spread_over(histogram: np.ndarray, width: float) -> np.ndarray:
     rows=st.lists(st.integers(0, 50), min_size=128, max_size=128),
     steps=st.lists(st.floats(0, 3), min_size=3, max_size=3),
 )
-@settings(max_examples=50, deadline=None)
 def test_each_step_is_a_box_along_the_direction(rows, steps):
     histograms = np.array([rows, np.zeros(128)], dtype=np.int64)
     directions = np.array([[0.6, -0.64, 0.48], [1.0, 0.0, 0.0]])

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.errors import DataError, ModelError, UsageError
@@ -418,7 +418,6 @@ def test_an_empty_chunk_is_a_matrix_without_rows() -> None:
     missing=st.sampled_from(["skip", "mean"]),
     bad=st.data(),
 )
-@settings(max_examples=150, deadline=None)
 def test_the_policy_cell_by_cell(cells: list[tuple], missing: str, bad: st.DataObject) -> None:
     """The matrix, the rows used and the counts, against the same said in plain Python."""
     marks = bad.draw(st.lists(st.booleans(), min_size=len(cells), max_size=len(cells)))

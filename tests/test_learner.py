@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.compiled import kernel
@@ -269,7 +269,6 @@ def test_new_coordinates_send_rows_where_the_old_ones_did(small_blocks):
     missing=st.booleans(),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=80, deadline=None)
 def test_column_moments_are_those_of_numpy(n, cut, offset, spread, missing, seed):
     rng = np.random.default_rng(seed)
     X = offset + spread * rng.standard_normal((n, 2))
@@ -354,7 +353,6 @@ def through(X: np.ndarray, size: int, block: int, rng: np.random.Generator | Non
 
 
 @given(n=st.integers(1, 200), size=st.integers(1, 50), block=st.integers(1, 50), seed=st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
 def test_every_row_that_goes_in_comes_out_once(n, size, block, seed):
     size = min(size, n)
     block = min(block, size)

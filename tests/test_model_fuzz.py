@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from imdh_cli.errors import ModelError
 from imdh_cli.model import Model, load, save
 from tests.test_model import plain_model
 
-ROUNDS = 300
+ROUNDS = settings().max_examples * 3 // 2  # 30 damages a kind; 300 with --hypothesis-profile long
 SECONDS = 2.0  # for a single file; usual are two thousandths
 MEGABYTES = 300
 Mutation = Callable[[bytes, np.random.Generator], bytes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -44,6 +45,20 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def ran_once(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("once")
+    (place / "double.py").write_text(SOURCE)
+    assert run(place) == f"{RIGHT} True"
+    return place
+
+
+@pytest.fixture
+def kept(ran_once, tmp_path) -> Path:
+    """A place with the source and its code."""
+    return shutil.copytree(ran_once, tmp_path / "kept")
+
+
 @pytest.fixture
 def caches(place, monkeypatch) -> list[Path]:
     """Two places for code."""
@@ -73,21 +88,19 @@ def test_a_second_run_does_without_numba(place):
 
 
 @pytest.mark.parametrize("harm", [b"", b"half", None])
-def test_a_damaged_file_is_made_again(place, harm):
-    run(place)
-    (made,) = files(place)
+def test_a_damaged_file_is_made_again(kept, harm):
+    (made,) = files(kept)
     whole = made.read_bytes()
     made.write_bytes(whole[:-1] if harm is None else harm)
-    assert run(place) == f"{RIGHT} True"
-    assert [f.read_bytes() for f in files(place)] == [whole]
+    assert run(kept) == f"{RIGHT} True"
+    assert [f.read_bytes() for f in files(kept)] == [whole]
 
 
-def test_code_of_another_source_is_made_again(place):
-    run(place)
-    (place / "double.py").write_text(SOURCE.replace("2.0 *", "3.0 *"))
-    assert run(place) == "[[3.0, 3.0], [4.0, 4.0], [5.0, 5.0]] True"
-    assert run(place).endswith("False")
-    assert len(files(place)) == 1
+def test_code_of_another_source_is_made_again(kept):
+    (kept / "double.py").write_text(SOURCE.replace("2.0 *", "3.0 *"))
+    assert run(kept) == "[[3.0, 3.0], [4.0, 4.0], [5.0, 5.0]] True"
+    assert run(kept).endswith("False")
+    assert len(files(kept)) == 1
 
 
 def test_unusual_arrays_are_left_to_numba(place):
@@ -222,11 +235,10 @@ def test_code_of_another_function_is_refused(place, caches):
     call(module)
 
 
-def test_numbas_settings_have_code_of_their_own(place):
-    run(place)
-    assert run(place, NUMBA_BOUNDSCHECK="1") == f"{RIGHT} True"
-    assert len(files(place)) == 2
-    assert run(place) == f"{RIGHT} False"
+def test_numbas_settings_have_code_of_their_own(kept):
+    assert run(kept, NUMBA_BOUNDSCHECK="1") == f"{RIGHT} True"
+    assert len(files(kept)) == 2
+    assert run(kept) == f"{RIGHT} False"
 
 
 def test_code_made_by_another_compiler_is_made_again(place, caches, monkeypatch, tmp_path):
@@ -238,10 +250,9 @@ def test_code_made_by_another_compiler_is_made_again(place, caches, monkeypatch,
     assert not module.double.is_kept()
 
 
-def test_without_jit_functions_are_pythons(place):
-    run(place)
-    assert run(place, NUMBA_DISABLE_JIT="1") == f"{RIGHT} True"
-    assert len(files(place)) == 1
+def test_without_jit_functions_are_pythons(kept):
+    assert run(kept, NUMBA_DISABLE_JIT="1") == f"{RIGHT} True"
+    assert len(files(kept)) == 1
 
 
 def test_without_a_home_there_is_no_users_place(monkeypatch):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.errors import DataError, OutputError, UsageError
@@ -75,7 +75,15 @@ def counted_twin(data) -> naive.Summary:
     return twin_of(data[1], 2, recount=True)[1]
 
 
-@pytest.mark.parametrize(("passes", "recount"), [(1, "no"), (1, "yes"), (2, "no"), (2, "yes"), (3, "yes")])
+@pytest.mark.parametrize(
+    ("passes", "recount"),
+    [
+        (1, "no"),
+        (1, "yes"),
+        (2, "yes"),
+        *(pytest.param(*run, marks=pytest.mark.long) for run in [(2, "no"), (3, "yes")]),
+    ],
+)
 def test_a_fit_is_what_the_twin_learns_counts_and_prunes(data, passes, recount):
     path, X = data
     params = depth(DEPTH, passes=passes, recount=recount, shuffle="none")
@@ -237,7 +245,6 @@ def cut(X: np.ndarray, sizes: Sequence[int]) -> Iterator[np.ndarray]:
     yield X[at:]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=8), st.lists(st.integers(1, 20), min_size=1, max_size=9))
 def test_a_row_stream_gives_the_same_rows_in_any_portions(sizes, portions):
     X = np.arange(60.0).reshape(30, 2)
@@ -258,7 +265,6 @@ def test_a_row_stream_gives_the_same_rows_in_any_portions(sizes, portions):
     np.testing.assert_array_equal(np.concatenate(got), X)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(0, 40), min_size=1, max_size=12),
     st.integers(1, 6),

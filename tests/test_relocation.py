@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
@@ -66,7 +66,10 @@ def assert_same_tree(tree: Tree, twin: naive.Tree) -> None:
         np.testing.assert_allclose(tree.pivots[i - 1], leaf.m, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("d", "share"), [(1, 0.2), (2, 0.2), (3, 0.4)])
+@pytest.mark.parametrize(
+    ("d", "share"),
+    [pytest.param(1, 0.2, marks=pytest.mark.long), pytest.param(2, 0.2, marks=pytest.mark.long), (3, 0.4)],
+)
 def test_moves_are_the_twins(small_blocks, d, share):
     """And so is what is learned afterwards from them."""
     moved = 0
@@ -87,7 +90,6 @@ def test_moves_are_the_twins(small_blocks, d, share):
 
 
 @given(st.lists(st.integers(0, 60), min_size=128, max_size=128), st.integers(0, 128))
-@settings(max_examples=40)
 def test_excess_mass_and_depth_at_any_edge_are_the_twins(histogram, edge):
     h = np.array(histogram)
     if not h.any():

@@ -224,7 +224,7 @@ def test_text_of_the_metadata_is_only_text(made):
     assert Parsed(html).all("x-tag") == []
 
 
-@pytest.mark.parametrize("clusters", [128, 800])
+@pytest.mark.parametrize("clusters", [128, pytest.param(800, marks=pytest.mark.long)])
 def test_a_deep_tree_makes_a_small_page(clusters):
     model = make(depth=14, d=6, k=30, n=3000, clusters=clusters).model
     html = page.build(summarise(model))
@@ -234,6 +234,7 @@ def test_a_deep_tree_makes_a_small_page(clusters):
     assert ("smaller ones are in" in html) == (clusters > 128)
 
 
+@pytest.mark.long
 def test_the_worst_of_names_still_makes_a_small_page():
     """Long names of signs that escaping makes longer, many features, clusters and samples."""
     names = [("&\"<'\U0001f600\x01" * 20) + str(i) for i in range(70)]
@@ -409,10 +410,7 @@ def lab_distance(a, b, matrix):
 
 @pytest.fixture(scope="module")
 def browser():
-    path = chromium.find()
-    if path is None:
-        pytest.skip("no Chromium is installed (or named by CHROMIUM)")
-    with chromium.Browser(path) as browser:
+    with chromium.Browser(chromium.needed()) as browser:
         yield browser
 
 
@@ -421,6 +419,15 @@ def file(text, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)])
+def test_a_missing_browser_skips_a_test_or_fails_it_where_none_may_be_skipped(monkeypatch, required, outcome):
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("IMDH_REQUIRE_BROWSER", required)
+    with pytest.raises(outcome, match="no Chromium"):
+        chromium.needed()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])

@@ -36,7 +36,8 @@ def summary(made):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("format", plots.FORMATS)
-def test_every_kind_is_drawn_in_every_format(summary, tmp_path, kind, format):
+def test_every_kind_is_drawn_in_every_format(summary, tmp_path, monkeypatch, kind, format):
+    monkeypatch.setattr(plots, "DPI", 60)
     path = tmp_path / f"picture.{format}"
     plots.save(summary, path, kind, 1 if kind == "node" else None)
     assert path.read_bytes().startswith(MAGIC[format])
@@ -51,7 +52,8 @@ def test_a_picture_is_large_enough_and_not_blank(summary, kind):
     assert ink[:8].sum() == ink[-8:].sum() == 0  # nothing is cut off at the edge
 
 
-def test_the_same_summary_gives_the_same_bytes(summary):
+def test_the_same_summary_gives_the_same_bytes(summary, monkeypatch):
+    monkeypatch.setattr(plots, "DPI", 60)
     for format in plots.FORMATS:
         assert plots.draw(summary, format, "node", 1) == plots.draw(summary, format, "node", 1)
 
@@ -73,7 +75,7 @@ def test_hostile_names_are_only_text(kind):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["tree", "profiles"])
+@pytest.mark.parametrize("kind", [pytest.param("tree", marks=pytest.mark.long), "profiles"])
 def test_many_clusters_are_drawn(kind, monkeypatch):
     monkeypatch.setattr(plots, "DPI", 60)
     summary = summarise(make(depth=10, d=4, k=20, n=1500, clusters=300).model)
@@ -118,7 +120,7 @@ def test_without_matplotlib_the_pip_line_is_named(summary, monkeypatch):
 def test_reports_import_neither_numba_nor_matplotlib():
     """What the terminal, JSON and the page need stays light; pictures load matplotlib when drawn."""
     code = (
-        "import sys; from imdh_cli.report import page, plots, scatter, summary, terminal, truth;"
+        "import sys; from imdh_cli.report import agreement, page, plots, scatter, summary, terminal;"
         "print(*sorted({'numba', 'matplotlib', 'pyarrow', 'pandas', 'scipy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -48,7 +48,7 @@ def made():
 
 @pytest.fixture(scope="module")
 def deep():
-    return make(depth=14, d=6, k=30, n=3000, clusters=800).model
+    return summarise(make(depth=14, d=6, k=30, n=3000, clusters=800).model)
 
 
 def test_figures_are_those_of_the_json_report(made):
@@ -78,20 +78,19 @@ def test_figures_are_those_of_the_json_report(made):
 def test_no_line_is_wider_than_the_terminal(made, deep, width):
     hostile = make(d=5, names=HOSTILE, levels=("a" * 200, "漢字")).model
     hostile.metadata["left_out_columns"] = [["y" * 500, "text"]]
-    for model in (made.model, hostile, deep):
-        summary = summarise(model)
+    for summary in (summarise(made.model), summarise(hostile), deep):
         text = shown(summary, width) + shown(summary, width, node=1)
         assert max(cell_len(line) for line in text.split("\n")) <= width
 
 
 def test_the_whole_deep_tree_fits_the_width(deep):
-    text = shown(summarise(deep), 80, tree=True)
+    text = shown(deep, 80, tree=True)
     assert max(cell_len(line) for line in text.split("\n")) <= 80
     assert set(map(int, re.findall(r"cluster (\d+) ", text))) == set(range(1, 801))
 
 
 def test_a_deep_tree_is_collapsed_unless_asked_for(deep):
-    text = shown(summarise(deep))
+    text = shown(deep)
     tree = text[text.index("\nTree") :]
     assert tree.count("\n") < 60
     groups = re.findall(r"clusters? (\d+)(?: to (\d+))?  ", tree)
@@ -107,7 +106,7 @@ def test_all_of_128_clusters_are_listed_on_a_few_pages():
 
 
 def test_of_more_clusters_the_largest_are_listed(deep):
-    text = shown(summarise(deep))
+    text = shown(deep)
     assert len(re.findall(r"^ *(\d+) +[\d,]+ +[<\d.]+ % ", text, re.M)) == 128
     assert "and 672 smaller clusters with" in text
 
@@ -214,7 +213,7 @@ def test_agreement_with_many_clusters_names_the_largest(deep):
     rng = np.random.default_rng(0)
     truth = Truth("class", 800)
     truth.add(rng.integers(1, 801, 5000), rng.integers(0, 60, 5000))
-    text = shown(summarise(deep).with_truth(truth.result()))
+    text = shown(deep.with_truth(truth.result()))
     assert "and 20 more: --json" in text
     assert max(map(len, text.split("\n"))) <= 80
 

@@ -26,7 +26,7 @@ import pyarrow.csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.errors import DataError, OutputError, UsageError
@@ -115,7 +115,6 @@ def test_csv_is_read_by_pandas_duckdb_and_pyarrow(tmp_path):
         min_size=1,
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_any_text_comes_back(cells):
     batch = pa.record_batch({"a": [a for a, _ in cells], "b": [b for _, b in cells]})
     text = encode(batch).to_pybytes().decode()
@@ -123,7 +122,6 @@ def test_any_text_comes_back(cells):
 
 
 @given(st.lists(st.floats(width=64), min_size=1))
-@settings(max_examples=60, deadline=None)
 def test_any_float_comes_back_in_its_shortest_digits(values):
     text = encode(pa.record_batch({"x": pa.array(values, pa.float64())})).to_pybytes().decode()
     for line, value in zip(text.splitlines(), values, strict=True):

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.errors import DataError, UsageError
@@ -110,7 +110,6 @@ def test_a_table_that_begins_with_a_known_word_is_text() -> None:
 
 
 @given(head=st.binary(max_size=5000), steps=st.lists(st.integers(1, 3000), max_size=10))
-@settings(max_examples=50, deadline=None)
 def test_a_peeked_stream_gives_every_byte(head: bytes, steps: list[int]) -> None:
     class Slow(__import__("io").RawIOBase):  # type: ignore[misc]
         """A pipe that gives a few bytes at a time."""
@@ -475,7 +474,6 @@ def test_pipes_of_every_kind_are_read(tmp_path: Path, command: str, readings: in
     batch_rows=st.integers(1, 70),
     threads=st.integers(1, 2),
 )
-@settings(max_examples=25, deadline=None)
 def test_any_partition_of_the_rows_into_files_gives_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory,
     cuts: list[int],

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.compiled.memory import aligned, by_node
@@ -205,7 +205,6 @@ def of_rows(Z: np.ndarray, leaf: np.ndarray, depth: int) -> Statistics:
     offset=st.sampled_from([0.0, 1e3, 1e6]),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=60, deadline=None)
 def test_moments_of_every_node_are_those_of_its_rows(n, d, depth, offset, seed):
     rng = np.random.default_rng(seed)
     Z = offset + rng.standard_normal((n, d))
@@ -223,7 +222,6 @@ def test_moments_of_every_node_are_those_of_its_rows(n, d, depth, offset, seed):
 
 
 @given(n=st.integers(0, 40), cut=st.integers(0, 40), d=st.integers(1, 3), seed=st.integers(0, 999))
-@settings(max_examples=40, deadline=None)
 def test_two_countings_merge_into_one(n, cut, d, seed):
     rng = np.random.default_rng(seed)
     Z, leaf = rng.standard_normal((n, d)), rng.integers(0, 4, n)
