@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -38,22 +39,32 @@ def test_published_figures_are_complete() -> None:
 
 def test_tables_go_between_their_markers(tmp_path: Path) -> None:
     """Only what stands between the markers changes, and twice is once."""
-    readme = tmp_path / "README.md"
+    page = tmp_path / "RESULTS.md"
     begin, end = common.markers("speed")
-    readme.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     for _ in range(2):
-        assert common.put_into_readme("speed", "new", readme)
-        assert readme.read_text() == f"before\n{begin}\n\nnew\n\n{end}\nafter\n"
-    assert not common.put_into_readme("other", "new", readme)
+        assert common.put_into_page("speed", "new", page)
+        assert page.read_text() == f"before\n{begin}\n\nnew\n\n{end}\nafter\n"
+    assert not common.put_into_page("other", "new", page)
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_readme_shows_the_figures_that_were_kept(name: str) -> None:
+def test_the_page_shows_the_figures_that_were_kept(name: str) -> None:
     """Between the markers stands what the JSON file gives, or nothing when there is none."""
     begin, end = common.markers(name)
-    shown = common.README.read_text().split(begin, 1)[1].split(end, 1)[0].strip()
+    shown = common.PAGE.read_text().split(begin, 1)[1].split(end, 1)[0].strip()
     kept = common.load(common.RESULTS / f"{name}.json")
     assert shown == (TABLES[name].text(kept).strip() if kept else "")
+
+
+def test_figures_in_the_readme_are_those_of_the_page() -> None:
+    """What is measured again is told again."""
+    _, told = (common.ROOT / "README.md").read_text().split("\n## Measured\n", 1)
+    figures, measured = (
+        set(re.findall(r"\d+\.\d+", text)) for text in (told.split("\n## ", 1)[0], common.PAGE.read_text())
+    )
+    assert figures
+    assert figures <= measured
 
 
 @pytest.mark.parametrize("d", planted.DIMENSIONS)

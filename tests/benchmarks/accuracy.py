@@ -291,7 +291,7 @@ def preset_difference(result: Mapping[str, Any]) -> tuple[float, float, float, f
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """All that the README shows."""
+    """All that RESULTS.md shows."""
     seeds = {p: len(r) for p, r in next(iter(result["sets"].values()))["runs"].items()}
     parts = [
         f"Means over {seeds.get('default', 0)} seeds, x100, NMI (arithmetic) / ARI. `imdh`: the "

@@ -1,4 +1,4 @@
-"""What the measurements share: running a command, versions, JSON, tables, the README's markers.
+"""What the measurements share: running a command, versions, JSON, tables, the markers of RESULTS.md.
 
 Only the standard library at the top: a child's peak memory is never less than that of the process
 which started it, so the process that measures has to be small.
@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
-README = ROOT / "README.md"
+PAGE = RESULTS.parent / "RESULTS.md"
 IMDH = [sys.executable, "-m", "imdh_cli"]
 PACKAGES = ("imdh", "numpy", "numba", "pyarrow", "scikit-learn")
 
@@ -137,19 +137,19 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def markers(name: str) -> tuple[str, str]:
-    """The two lines of the README between which the table `name` stands."""
+    """The two lines of RESULTS.md between which the table `name` stands."""
     return f"<!-- {name}: made by tests/benchmarks -->", f"<!-- end of {name} -->"
 
 
-def put_into_readme(name: str, text: str, readme: Path = README) -> bool:
-    """Replace what stands between the markers of `name`; False when the README has none."""
+def put_into_page(name: str, text: str, page: Path = PAGE) -> bool:
+    """Replace what stands between the markers of `name`; False when the page has none."""
     begin, end = markers(name)
-    old = readme.read_text()
+    old = page.read_text()
     if begin not in old or end not in old:
         return False
     head, rest = old.split(begin, 1)
     tail = rest.split(end, 1)[1]
-    readme.write_text(f"{head}{begin}\n\n{text.strip()}\n\n{end}{tail}")
+    page.write_text(f"{head}{begin}\n\n{text.strip()}\n\n{end}{tail}")
     return True
 
 
@@ -162,17 +162,17 @@ def parser(description: str | None, name: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--json", type=Path, default=RESULTS / f"{name}.json", help="where the figures go")
     made.add_argument(
-        "--readme", action="store_true", help="put the table into README.md, between its markers"
+        "--write", action="store_true", help=f"put the table into {PAGE.name}, between its markers"
     )
     made.add_argument("--table", action="store_true", help="measure nothing: print the table again")
     return made
 
 
 def finish(options: argparse.Namespace, name: str, text: str) -> None:
-    """Print the table, and put it into the README when asked."""
+    """Print the table, and put it into RESULTS.md when asked."""
     print(text)
-    if options.readme and not put_into_readme(name, text):
-        raise SystemExit(f"README.md has no markers {markers(name)}")
+    if options.write and not put_into_page(name, text):
+        raise SystemExit(f"{PAGE.name} has no markers {markers(name)}")
 
 
 def _cpu_name() -> str:

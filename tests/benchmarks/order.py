@@ -113,7 +113,7 @@ def losses(entry: Mapping[str, Any], mode: str) -> dict[tuple[str, str], float]:
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The table of the README."""
+    """The table of RESULTS.md."""
     sets: Mapping[str, Any] = result["sets"]
     some = next(iter(sets.values()))
     seeds = {name: len(entry["nmi"]["shuffled"]["parquet"]["auto"]) for name, entry in sets.items()}

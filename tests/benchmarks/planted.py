@@ -259,7 +259,7 @@ def clear_and_right(cells: Mapping[str, Mapping[str, Any]], kind: str) -> tuple[
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The table of the README."""
+    """The table of RESULTS.md."""
     cells: Mapping[str, Mapping[str, Any]] = result["cells"]
     rows: dict[str, dict[int, str]] = {}
     for cell in cells.values():

@@ -280,7 +280,7 @@ class Soak:
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The table of the README."""
+    """The table of RESULTS.md."""
     lines = [
         [name, *(str(c.get(key, 0)) for key in ("runs", "finished", "temporaries", "wrong"))]
         for name, c in result["faults"].items()

@@ -170,7 +170,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] =
 
 
 def text(result: Mapping[str, Any]) -> str:
-    """The tables of the README."""
+    """The tables of RESULTS.md."""
     figures: Mapping[str, Mapping[str, float]] = result["figures"]
     pairs, alone, learning = [], [], []
     for name, found in figures.items():
