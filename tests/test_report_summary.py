@@ -64,6 +64,7 @@ def test_csv_holds_the_same_figures_to_the_last_digit(made, report):
             "z": repr(entry["z"]),
             "overall_mean": repr(feature["mean"]),
             "overall_sd": repr(feature["sd"]),
+            "name": "",
         }
         for cluster in report["clusters"]
         for entry, feature in zip(cluster["profile"], report["data"]["features"], strict=True)

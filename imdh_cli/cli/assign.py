@@ -44,6 +44,7 @@ class Extra(options.Names):
     imdh assign model.npz - < new.csv | head                  # CSV on stdout
     imdh assign model.npz data.csv --keep-all -o data_with_clusters.csv
     imdh assign model.npz data.csv --with node,margin -k 5 -o labels.csv
+    imdh assign model.npz data.csv --with runner_up,margin --names -o labels.csv
     imdh assign model.npz data/ --keep-all --partition-by-cluster by_cluster
     """,
 )
@@ -75,6 +76,7 @@ class Extra(options.Names):
     "projected sd), distance (to its cluster's mean, in z), runner_up (the cluster beyond the nearest cut), "
     "path (the nodes passed, 1/3/6).",
 )
+@click.option("--names", is_flag=True, help="Also the name that imdh prune --rename gave to the cluster.")
 @click.option("--partition-by-cluster", "folder", metavar="DIR", help="One Parquet folder per cluster.")
 @click.option("--name", default="cluster", show_default=True, help="Of the label column.")
 @options.missing_option("as MODEL was fitted")
@@ -120,9 +122,13 @@ def _assign(path: str, locations: tuple[str, ...], o: dict[str, Any], console: C
         from imdh_cli.pipeline.assign import AssignParams, Labeller, label_schema
         from imdh_cli.pipeline.assign import assign as assign_rows
 
-        params = AssignParams(clusters=o["clusters"], keep=keep, extra=o["extra"], name=o["name"])
+        params = AssignParams(
+            clusters=o["clusters"], keep=keep, extra=o["extra"], name=o["name"], names=o["names"]
+        )
         _check_names(params)
-        Labeller(model, params.clusters)  # refuses too many before stdout gets a header
+        labeller = Labeller(model, params.clusters)  # refuses too many before stdout gets a header
+        if params.names and not any(labeller.names):
+            console.note(f"no cluster has a name; imdh prune {path} --rename '1=NAME' gives it one")
         schema = label_schema(params, source.kept_schema(keep))
         sink = stack.enter_context(_sinks(output, schema, o, [path, *locations]))
         done = assign_rows(
@@ -189,9 +195,9 @@ def _check_names(params: Any) -> None:
 
     if not params.name:
         raise UsageError("--name: the label column has an empty name")
-    if params.name in params.extra:
+    if len(params.columns) <= len(params.extra) + params.names:
         raise UsageError(f"--name {params.name}: --with writes a column of this name")
-    for name in (params.name, *params.extra):
+    for name in params.columns:
         if name in params.keep:
             raise UsageError(
                 f'the input has a column "{name}", too, which is to be kept',

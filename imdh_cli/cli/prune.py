@@ -25,12 +25,20 @@ if TYPE_CHECKING:
     imdh prune model.npz -k 12 -o twelve.npz
     imdh prune model.npz --table                # what each number of clusters would cost; writes nothing
     imdh prune model.npz -k 12 --json           # rewrites model.npz and tells the choice as JSON
+    imdh prune model.npz --rename '1=Nordics,4=Alps'   # in reports; kept whatever the number of clusters
     imdh prune model.npz data.parquet           # count all rows under the tree, then choose again
     """,
 )
 @click.argument("model", metavar="MODEL")
 @options.data_argument("[DATA]")
 @options.pruning_options
+@click.option(
+    "--rename",
+    type=options.Names(),
+    default=(),
+    metavar="1=NAME,2=NAME",
+    help="Name clusters, as numbered after this pruning; their tree nodes keep the names. 1= takes one away.",
+)
 @click.option(
     "-o",
     "--output",
@@ -64,7 +72,7 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], console: Console
     options.check_data("prune", data, path)
     model = load(path)
     params = options.prune_params(o, model.params.prune)
-    changes = bool(data) or params != model.params.prune
+    changes = bool(data) or params != model.params.prune or bool(o["rename"])
     writes = o["output"] is not None or (changes and not o["table"])
     target = o["output"] or path
     if writes:
@@ -74,6 +82,7 @@ def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], console: Console
     if data:
         model = _recounted(model, data, o, console)
     changed, chosen = repruning.reprune(model, params)
+    changed = repruning.rename(changed, o["rename"])
     if writes:
         from imdh_cli.cli.fit import write_model
 

@@ -19,6 +19,7 @@ from imdh_cli.params import FitParams
 
 MAX_CHARACTERS = 1 << 24  # of JSON
 MAX_NESTING = 16
+MAX_NAME = 1000  # characters of a cluster's
 MAX_COUNT = 1 << 53  # rows; sums of counts stay exact in float64
 
 Check = Callable[[str, Any], None]
@@ -178,6 +179,16 @@ def _parameters(kind: type, key: str, values: Any) -> None:
             _typed(hints[field.name])(f"{key}.{field.name}", values[field.name])
 
 
+def _names(key: str, values: Any) -> None:
+    """Names of clusters by the numbers of their tree nodes."""
+    _map_of(_text)(key, values)
+    for node, name in values.items():
+        if not (node.isascii() and node.isdigit() and len(node) < 10):
+            _fault(f"{key}: {node[:40]!r} is no node")
+        if not 0 < len(name) <= MAX_NAME:
+            _fault(f"{key}.{node} has {len(name)} characters")
+
+
 _column = _record({"name": _text, "levels": _either(_nothing, _list_of(_text))})
 _counts = _map_of(_count)
 
@@ -208,7 +219,7 @@ _KEYS: dict[str, Check] = {
     "notes": _list_of(_text),
 }
 
-_OPTIONAL_KEYS: dict[str, Check] = {"id_columns": _list_of(_text)}
+_OPTIONAL_KEYS: dict[str, Check] = {"id_columns": _list_of(_text), "cluster_names": _names}
 
 
 def _feature_names(features: dict[str, Any]) -> list[str]:

@@ -106,6 +106,11 @@ class Model:
         """The parameters of the fit."""
         return FitParams.from_dict(self.metadata["parameters"])
 
+    def names_of(self, nodes: Sequence[int] | np.ndarray) -> list[str | None]:
+        """The names that people gave to clusters, by their tree nodes; None where there is none."""
+        names = self.metadata.get("cluster_names", {})
+        return [names.get(str(int(node))) for node in nodes]
+
     @property
     def scaling(self) -> Scaling:
         """The coordinates of the tree; a missing cell stands at the training mean."""

@@ -35,6 +35,13 @@ class AssignParams:
     keep: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()  # of EXTRA_TYPES
     name: str = "cluster"
+    names: bool = False  # also the names of the clusters, as `NAME_name`
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        """What is written beside the columns that are kept, in order."""
+        names = {f"{self.name}_name": pa.string()} if self.names else {}
+        return {self.name: pa.int32()} | names | {name: EXTRA_TYPES[name] for name in self.extra}
 
 
 @dataclass
@@ -72,6 +79,7 @@ class Labeller:
                 raise pruning.too_many(clusters, model.merge_order, counts, min_size)
             k, labels = clusters, pruning.cut(model.merge_order, counts, clusters, min_size)[1]
         self.n_clusters = k
+        self.names = model.names_of(pruning.cluster_nodes(labels, counts))
         self._label, stop = pruning.labels_of_nodes(labels)
         self._cluster_node = pruning.cluster_nodes(labels, counts)
         self._centres = model.means[self._cluster_node - 1]
@@ -137,9 +145,8 @@ def _paths(stop: np.ndarray) -> np.ndarray:
 
 
 def label_schema(params: AssignParams, kept: pa.Schema) -> pa.Schema:
-    """The columns that `assign` writes: what is kept, the label, the extra ones."""
-    fields = [*kept, pa.field(params.name, pa.int32())]
-    return pa.schema([*fields, *(pa.field(name, EXTRA_TYPES[name]) for name in params.extra)])
+    """The columns that `assign` writes: what is kept, the label, its name, the extra ones."""
+    return pa.schema([*kept, *(pa.field(name, kind) for name, kind in params.columns.items())])
 
 
 def assign(
@@ -158,6 +165,7 @@ def assign(
     schema = label_schema(params, source.kept_schema(params.keep))
     tally = Tally()
     sizes = np.zeros(labeller.n_clusters + 1, dtype=np.int64)
+    names = pa.array([None, *labeller.names], pa.string())
     name = name_of(source)
     with _Writer(sink, threads) as writer:
         for chunk in source.chunks(spec.source_columns, params.keep):
@@ -169,6 +177,8 @@ def assign(
             sizes += np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
             arrays = list(chunk.kept.columns) if chunk.kept is not None else []
             arrays.append(pa.array(columns["cluster"]))
+            if params.names:
+                arrays.append(names.take(pa.array(np.maximum(columns["cluster"], 0))))
             arrays += [_array(extra, columns[extra], lost) for extra in params.extra]
             writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
             if on_progress is not None:

@@ -1,7 +1,8 @@
-"""Model -> the same tree cut anew. No data, no compiled code."""
+"""Model -> the same tree cut anew, and its clusters named. No data, no compiled code."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 
 from imdh_cli.core import pruning
 from imdh_cli.core.pruning import Pruning
+from imdh_cli.errors import UsageError
 from imdh_cli.model import Model
+from imdh_cli.model.metadata import MAX_NAME
 from imdh_cli.params import PruneParams
 
 
@@ -35,6 +38,36 @@ def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
         metadata=metadata,
     )
     return changed, chosen
+
+
+def rename(model: Model, items: Sequence[str]) -> Model:
+    """The same model with names of clusters, which their tree nodes keep whatever the number of clusters.
+
+    items : `3=Nordics`, a cluster's number and its name; none takes the name away
+
+    Raises
+    ------
+    UsageError
+        When an item is something else, or there is no such cluster.
+    """
+    names = dict(model.metadata.get("cluster_names", {}))
+    nodes = pruning.cluster_nodes(model.cluster_of_leaf, model.counts)
+    for item in items:
+        number, equals, name = item.partition("=")
+        if not equals or not (number.strip().isascii() and number.strip().isdigit()):
+            raise UsageError(
+                f"--rename {item}: not a cluster's number and its name", "as in 1=Nordics,2=Alps"
+            )
+        if not 1 <= int(number) <= len(nodes):
+            raise UsageError(
+                f"--rename {item}: the clusters are 1 to {len(nodes)}", "see imdh report; -k N comes first"
+            )
+        if len(name) > MAX_NAME:
+            raise UsageError(f"--rename {number}=...: a name has at most {MAX_NAME} characters")
+        names[str(nodes[int(number) - 1])] = name.strip()
+    named = {node: name for node, name in names.items() if name}
+    metadata = {key: value for key, value in model.metadata.items() if key != "cluster_names"}
+    return replace(model, metadata=metadata | ({"cluster_names": named} if named else {}))
 
 
 def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:

@@ -16,13 +16,14 @@ import numpy as np
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report.agreement import Agreement
-from imdh_cli.report.words import count, listing
+from imdh_cli.report.words import count, listing, printable
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
 
 SCHEMA = "imdh-report"
 SCHEMA_VERSION = 1
+NAME = 40  # characters of a cluster's name, where it is shown
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class Cluster:
     marks: tuple[int, ...] = ()  # feature numbers, farthest from the mean of all rows first
     nearest: int | None = None  # label of the cluster with the nearest mean
     distance: float | None = None  # to it, in sds of all rows (Euclidean)
+    name: str | None = None  # as people call it
+
+    @property
+    def title(self) -> str:
+        """`cluster 3`, or with its name `cluster 3, Nordics`."""
+        return f"cluster {self.label}" + (f", {printable(self.name, NAME)}" if self.name else "")
 
 
 @dataclass(frozen=True)
@@ -329,6 +336,7 @@ class Summary:
             ]
         return {
             "cluster": c.label,
+            "name": c.name,
             "node": c.node,
             "rows": c.rows,
             "share": c.share,

@@ -158,13 +158,12 @@ class _Page:
     # --- clusters ---------------------------------------------------------------------------------
 
     def _phrase(self, label: int, limit: int = 3) -> str:
-        """▲ petal length ▼ sepal width: what marks a cluster out, in the picture of the tree."""
+        """Its name, ▲ petal length ▼ sepal width: what marks a cluster out, in the picture of the tree."""
         c = self.s.clusters[label - 1]
-        if c.z is None:
-            return ""
-        return "  ".join(
-            f"{_arrow(c.z[j])}\u00a0{short(self.s.features[j].name, 20)}" for j in c.marks[:limit]
-        )
+        words = [short(c.name, 20)] if c.name else []
+        if c.z is not None:
+            words += [f"{_arrow(c.z[j])}\u00a0{short(self.s.features[j].name, 20)}" for j in c.marks[:limit]]
+        return "  ".join(words)
 
     def _cluster(self, c: Cluster) -> dict[str, Any]:
         lines = min(LINES, max(3, self.b.cluster_lines // max(1, len(self.shown))))

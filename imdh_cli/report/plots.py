@@ -230,11 +230,14 @@ def _end(axes: Any, summary: Summary, place: Place, x: float, largest: int, unit
     axes.barh(y, 0.5 * side.rows / largest, height=0.3, left=x + 0.4, color=MUTED, alpha=0.5)
     share = side.rows / max(1, summary.rows.counted)
     axes.text(x + 0.95, y, percent(share), va="center", fontsize=8)
-    if one and (z := summary.clusters[side.first - 1].z) is not None:
-        marks = summary.clusters[side.first - 1].marks[:2]
+    told = ""
+    if one and (c := summary.clusters[side.first - 1]).z is not None:
         told = "  ".join(
-            ("+ " if z[j] > 0 else "\u2212 ") + _name(summary.features[j].name, 14) for j in marks
+            ("+ " if c.z[j] > 0 else "\u2212 ") + _name(summary.features[j].name, 14) for j in c.marks[:2]
         )
+    if one and c.name:
+        told = f"{_name(c.name, 20)}  {told}"
+    if told:
         axes.text(x + 1.4, y, told, va="center", fontsize=8, color=MUTED)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["CSV_HEADER", "Summary", "csv_lines", "schema", "summarise"]
 
 CSV_HEADER = (
-    "cluster", "node", "rows", "share", "feature", "mean", "sd", "z", "overall_mean", "overall_sd"
+    "cluster", "node", "rows", "share", "feature", "mean", "sd", "z", "overall_mean", "overall_sd", "name"
 )  # fmt: skip
 MARKED = 0.2  # a feature nearer than this to the mean of all rows, in sds, marks nothing out
 MARKS = 12  # features named as marking a cluster out, at most
@@ -128,7 +128,7 @@ def csv_lines(summary: Summary) -> Iterator[str]:
             if c.mean is not None and c.sd is not None and c.z is not None:
                 z = float(c.z[j]) if f.sd > 0.0 else None
                 cells[5:] = [float(c.mean[j]), float(c.sd[j]), z]
-            yield _csv_line([*cells, f.mean, f.sd])
+            yield _csv_line([*cells, f.mean, f.sd, c.name])
 
 
 def _csv_line(cells: Any) -> str:
@@ -153,6 +153,7 @@ class _Tree:
         self.cuts = self._cuts()
         self.from_k = _from_k(self.cuts, np.asarray(chosen.merge_order))
         self.nodes = cluster_nodes(label_of_leaf, model.counts)
+        self.names = model.names_of(self.nodes)
         self._moments(label_of_leaf)
 
     def _cuts(self) -> list[int]:
@@ -215,6 +216,7 @@ class _Tree:
             rows=rows,
             share=rows / max(self.n, 1),
             withheld=rows < max(1, self.min_size),
+            name=self.names[i],
         )
         if cluster.withheld:
             return cluster

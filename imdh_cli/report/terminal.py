@@ -15,12 +15,13 @@ from imdh_cli.report.draw import axis, bar, columns, nice_numbers
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.printer import LEFT, NAME, RIGHT, WIDE, Printer, valley
 from imdh_cli.report.terminal_node import NodePrinter
-from imdh_cli.report.words import count, listing, percent, printable, quantity, signed, spread
+from imdh_cli.report.words import count, listing, percent, printable, quantity, short, signed, spread
 
 LISTED = 128  # clusters described, at most: --csv has all
 COLLAPSED = 12  # clusters told apart by the tree unless all of it is asked for
 FEATURES = 20  # features listed when there is but one cluster
 CONFUSION = 40  # classes listed
+CALLED = 20  # columns of a cluster's name in the table
 
 
 def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
@@ -86,12 +87,23 @@ class _Report(Printer):
         limit = 3 if len(shown) <= 12 else 2 if len(shown) <= 30 else 1
         wide = self.width >= WIDE
         room = (None,) if wide else ()
+        name = ("name",) if any(c.name for c in shown) else ()
         table = self.sheet(
-            "#>", "rows>", "share>", *room, "marked out by", "mean>", "sd>", "all rows>", "effect>", *room
+            "#>",
+            *name,
+            "rows>",
+            "share>",
+            *room,
+            "marked out by",
+            "mean>",
+            "sd>",
+            "all rows>",
+            "effect>",
+            *room,
         )
         largest = max(c.share for c in shown)
         for c in shown:
-            self._cluster_rows(table, c, limit, wide, largest)
+            self._cluster_rows(table, c, limit, wide, largest, named=bool(name))
         self.table(table)
         self.flow(
             Text(
@@ -114,14 +126,16 @@ class _Report(Printer):
         if rest > 0:
             self.flow(Text(f"{self.g.more} and {count(rest, 'more feature')}: --json", "dim"))
 
-    def _cluster_rows(self, table: Table, c: Cluster, limit: int, wide: bool, largest: float) -> None:
-        ident: list[Text | str] = [
-            Text(str(c.label), style="bold"), f"{c.rows:,}", percent(c.share)
-        ]  # fmt: skip
-        blank: list[Text | str] = ["", "", ""]
+    def _cluster_rows(
+        self, table: Table, c: Cluster, limit: int, wide: bool, largest: float, *, named: bool
+    ) -> None:
+        ident: list[Text | str] = [Text(str(c.label), style="bold")]
+        if named:
+            ident.append(Text(short(c.name or "", CALLED), style="bold"))
+        ident += [f"{c.rows:,}", percent(c.share)]
         if wide:
             ident.append(Text(bar(c.share / largest, 16, self.g), style="cyan"))
-            blank.append("")
+        blank = [""] * len(ident)
         if c.withheld or not c.marks:
             few = f"fewer than {count(self.s.min_size)}"
             why = ("no row counted" if not c.rows else few) if c.withheld else "nothing stands out"
@@ -229,7 +243,7 @@ class _Report(Printer):
             return [*units, Text(labels, "green"), Text(count(side.rows))]
         c = self.s.clusters[side.first - 1]
         units += [
-            Text(f"cluster {c.label} ", "bold green"),
+            Text(f"{c.title} ", "bold green"),
             Text(f"{count(c.rows)} ({percent(c.share)}) "),
         ]
         if self.width >= WIDE and c.z is not None:
