@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.core import learner as learner_module
+from imdh_cli.core import thread_pipeline
 from tests.cli import arrays, assert_same_arrays, blobs, imdh, write
 
 ROWS, BUFFER, BLOCK = 3000, 400, 128
@@ -21,9 +22,9 @@ ROWS, BUFFER, BLOCK = 3000, 400, 128
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks and windows of few rows and processors enough: all turns of a large run in a small one."""
-    monkeypatch.setattr(learner_module, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(thread_pipeline, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(learner_module, "WINDOW_ROWS", BLOCK)
-    monkeypatch.setattr("imdh_cli.pipeline.passes.SEED_ROWS", BLOCK // 2)
+    monkeypatch.setattr("imdh_cli.rows.schedule.SEED_ROWS", BLOCK // 2)
     monkeypatch.setattr("imdh_cli.cli.options.usable_threads", lambda: 8)
 
 

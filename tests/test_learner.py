@@ -11,11 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.compiled import kernel
+from imdh_cli.core import learn as learning
 from imdh_cli.core import learner as learner_module
-from imdh_cli.core.columns import ColumnMoments, Drift
-from imdh_cli.core.learner import Learner, ShuffleBuffer
+from imdh_cli.core import thread_pipeline
+from imdh_cli.core.columns import ColumnMoments, ColumnProfile, Drift
+from imdh_cli.core.counter import Counter
+from imdh_cli.core.learner import Learner
+from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.params import FitParams, LearnParams
+from imdh_cli.rows.shuffle import ShuffleBuffer
 from tests import naive
 
 BLOCK = 16
@@ -25,7 +30,7 @@ DEPTH = 3
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks and first windows of 16 rows: the same turns as with 8192, met sooner."""
-    monkeypatch.setattr(learner_module, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(thread_pipeline, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(learner_module, "WINDOW_ROWS", BLOCK)
 
 
@@ -44,13 +49,14 @@ def learner_for(
     X: np.ndarray, *, depth: int = DEPTH, threads: int = 1, learn: LearnParams | None = None
 ) -> Learner:
     params = FitParams(learn=learn or LearnParams(depth=depth))
-    return Learner(Tree.start(depth, X.shape[1]), scaling_of(X), params, threads)
+    return Learner(Tree.start(depth, X.shape[1]), scaling_of(X), ColumnProfile(X.shape[1]), params, threads)
 
 
 def partial_fit(learner: Learner, X: np.ndarray) -> None:
-    for k in range(0, len(X), learner.block_rows):
-        learner.partial_fit(X[k : k + learner.block_rows])
-    learner.finish()
+    block = thread_pipeline.block_rows(X.shape[1])
+    for k in range(0, len(X), block):
+        learner.partial_fit(X[k : k + block])
+    learner.join()
 
 
 def twin_for(X: np.ndarray, depth: int = DEPTH) -> tuple[naive.Tree, np.ndarray]:
@@ -58,8 +64,15 @@ def twin_for(X: np.ndarray, depth: int = DEPTH) -> tuple[naive.Tree, np.ndarray]
     return naive.Tree(depth, V, window_rows=BLOCK), naive.standardise(X)[0]
 
 
-def assert_same_summary(learner: Learner, summary: naive.Summary) -> None:
-    statistics = learner.statistics()
+def counted(learner: Learner, X: np.ndarray, threads: int = 1) -> Statistics:
+    """Down the learner's tree as it stands."""
+    counter = Counter(learner.tree.freeze(), learner.scaling, threads)
+    counter.update(X)
+    counter.join()
+    return counter.statistics()
+
+
+def assert_same_summary(statistics: Statistics, summary: naive.Summary) -> None:
     counts, means, squares = statistics.of_nodes()
     np.testing.assert_array_equal(counts, summary.counts)
     np.testing.assert_allclose(means, summary.means, rtol=1e-9, atol=1e-9)
@@ -74,11 +87,11 @@ def assert_same_summary(learner: Learner, summary: naive.Summary) -> None:
 def test_windows_of_one_pass_are_the_twins(small_blocks, n):
     X = table(n)
     learner = learner_for(X)
-    learner.begin_pass(0, counting=True)
+    learner.begin_epoch(0, counting=True)
     partial_fit(learner, X)
     twin, Z = twin_for(X)
     twin.pass_over(Z)
-    assert_same_summary(learner, naive.windowed(twin))
+    assert_same_summary(learner.statistics(), naive.windowed(twin))
     np.testing.assert_allclose(learner.tree.pivots, naive.pivots(twin), rtol=1e-9, atol=1e-9)
 
 
@@ -88,10 +101,10 @@ def test_only_the_last_of_two_passes_is_counted(small_blocks, n):
     learner = learner_for(X)
     twin, Z = twin_for(X)
     for number in range(2):
-        learner.begin_pass(0, counting=number == 1)
+        learner.begin_epoch(0, counting=number == 1)
         partial_fit(learner, X)
         twin.pass_over(Z)
-    assert_same_summary(learner, naive.windowed(twin))
+    assert_same_summary(learner.statistics(), naive.windowed(twin))
     assert learner.tree.learned[0] == 2 * n
 
 
@@ -101,31 +114,28 @@ def test_recount_is_the_twins(small_blocks, n):
     X[0] *= 1e4  # one row is clipped
     learner = learner_for(X)
     twin, Z = twin_for(X)
-    learner.begin_pass(0, counting=False)
-    partial_fit(learner, X)
-    learner.begin_recount()
+    learner.begin_epoch(0, counting=False)
     partial_fit(learner, X)
     twin.pass_over(Z)
-    assert_same_summary(learner, naive.recount(naive.freeze(twin), Z, naive.pivots(twin)))
+    assert_same_summary(counted(learner, X), naive.recount(naive.freeze(twin), Z, naive.pivots(twin)))
 
 
 def test_two_distinct_rows_are_counted_apart_and_nowhere_twice(small_blocks):
     X = np.array([[0.0, 1.0], [5.0, -2.0]])[np.random.default_rng(0).integers(0, 2, 100)]
     learner = learner_for(X)
-    learner.begin_pass(0, counting=False)
+    learner.begin_epoch(0, counting=False)
     partial_fit(learner, X)
-    learner.begin_recount()
-    partial_fit(learner, X)
-    counts = learner.statistics().counts
+    statistics = counted(learner, X)
+    counts = statistics.counts
     first = int((X[:, 0] == 0).sum())
     assert sorted(counts[counts > 0]) == sorted([first, 100 - first])
-    np.testing.assert_allclose(learner.statistics().sums_of_squares, 0, atol=1e-20)
+    np.testing.assert_allclose(statistics.sums_of_squares, 0, atol=1e-20)
 
 
 def test_the_windows_of_many_rows_are_8192_and_its_doublings():
     X = table(3 * 8192 + 5, d=1)
     learner = learner_for(X, depth=1)
-    learner.begin_pass(0, counting=True)
+    learner.begin_epoch(0, counting=True)
     partial_fit(learner, X)
     assert learner.statistics().counts.sum() == 8192 + 8192 + 5
     counts, means, _ = learner.statistics().of_nodes()
@@ -150,7 +160,7 @@ def test_every_learning_parameter_reaches_the_rule(small_blocks, step):
     rule = naive.Rule(delta=1.5, q=0.25, r=0.9, C=3.0, alpha=0.2, rate=0.5, clamp=2.0, step=step)
     X = table(60)
     learner = learner_for(X, depth=2, learn=learn)
-    learner.begin_pass(0, counting=True)
+    learner.begin_epoch(0, counting=True)
     partial_fit(learner, X)
     twin = naive.Tree(2, naive.start_directions(2, 2), rule)
     twin.pass_over(naive.standardise(X)[0])
@@ -169,13 +179,10 @@ def test_threads_change_no_bit(small_blocks, depth, threads):
     runs = []
     for count in (1, threads):
         learner = learner_for(X, depth=depth, threads=count)
-        learner.begin_pass(0, counting=True)
+        learner.begin_epoch(0, counting=True)
         partial_fit(learner, X)
-        windowed = learner.statistics()
-        learner.begin_recount()
-        partial_fit(learner, X)
-        runs.append([*vars(learner.tree).values(), *vars(windowed).values()])
-        runs[-1] += vars(learner.statistics()).values()
+        runs.append([*vars(learner.tree).values(), *vars(learner.statistics()).values()])
+        runs[-1] += vars(counted(learner, X, count)).values()
     for one, many in zip(*runs, strict=True):
         np.testing.assert_array_equal(one, many)
 
@@ -187,14 +194,14 @@ def test_an_error_on_a_thread_reaches_the_caller(small_blocks, monkeypatch):
         raise MemoryError("no more")
 
     monkeypatch.setattr(kernel, "learn_leaves", broken)
-    learner.begin_pass(0, counting=True)
+    learner.begin_epoch(0, counting=True)
     with pytest.raises(MemoryError, match="no more"):
         partial_fit(learner, table(100))
 
 
 @given(d=st.integers(1, 20_000))
 def test_a_block_divides_the_window(d):
-    assert learner_module.WINDOW_ROWS % learner_module.block_rows(d) == 0
+    assert learner_module.WINDOW_ROWS % thread_pipeline.block_rows(d) == 0
 
 
 @given(level=st.integers(0, 5), count=st.integers(1, 8), rows=st.integers(0, 60), seed=st.integers(0, 99))
@@ -229,13 +236,13 @@ def test_coordinates_changed_between_blocks_leave_the_counted_moments_exact(smal
     """Moments of all rows counted are those of the raw rows in the coordinates of the end."""
     X = table(150, d=3, seed=4) * [1.0, 50.0, 0.01] + [0.0, 7.0, -3.0]
     learner = learner_for(X[:40])
-    learner.begin_pass(0, counting=True)
+    learner.begin_epoch(0, counting=True)
     for k in range(0, 144, BLOCK):
         learner.partial_fit(X[k : k + BLOCK])
         if k in (32, 80):
             learner.re_express(scaling_of(X[: k + BLOCK]))
     learner.re_express(scaling_of(X))
-    learner.finish()
+    learner.join()
     Z = scaling_of(X).apply(X)
     assert not (np.abs(Z) == 10).any()
     counts, means, squares = learner.statistics().of_nodes()
@@ -248,7 +255,7 @@ def test_coordinates_changed_between_blocks_leave_the_counted_moments_exact(smal
 def test_new_coordinates_send_rows_where_the_old_ones_did(small_blocks):
     X = table(200, d=3, seed=5)
     learner = learner_for(X * [1, 2, 3] + 1)
-    learner.begin_pass(0, counting=False)
+    learner.begin_epoch(0, counting=False)
     partial_fit(learner, X)
     thresholds = learner.tree.frozen()[0]
     before = learner.scaling.apply(X) @ learner.tree.directions.T < thresholds
@@ -317,9 +324,8 @@ def test_without_scaling_rows_stay_as_they_are():
 
 
 def excess_of(X: np.ndarray, rows: int) -> np.ndarray:
-    drift = Drift(X.shape[1])
-    for k in range(0, len(X), rows):
-        drift.add(X[k : k + rows])
+    drift = Drift(X.shape[1], rows)
+    drift.add(X)
     return drift.excess()
 
 
@@ -381,6 +387,6 @@ def test_the_buffer_is_shuffled_by_the_seed_alone():
 
 def test_the_buffer_is_as_large_as_asked_and_else_as_memory_allows():
     params = FitParams()
-    assert learner_module.buffer_rows(replace(params, buffer_rows=77), 10) == 77
-    assert learner_module.buffer_rows(params, 10) == 200_000
-    assert 8 * 10_000 * learner_module.buffer_rows(params, 10_000) <= learner_module.BUFFER_BYTES
+    assert learning.buffer_rows(replace(params, buffer_rows=77), 10) == 77
+    assert learning.buffer_rows(params, 10) == 200_000
+    assert 8 * 10_000 * learning.buffer_rows(params, 10_000) <= learning.BUFFER_BYTES

@@ -21,11 +21,12 @@ from imdh_cli.features import Selection, Tally, select_features
 from imdh_cli.params import FeatureParams, FitParams, LearnParams, PruneParams, SourceParams
 from imdh_cli.pipeline.assign import AssignParams, Labeller
 from imdh_cli.pipeline.assign import assign as assign_rows
+from imdh_cli.pipeline.feature_rows import Progress, no_rows
 from imdh_cli.pipeline.fit import Fit
 from imdh_cli.pipeline.fit import fit as fit_rows
-from imdh_cli.pipeline.reading import Progress, no_rows
 from imdh_cli.pipeline.recount import recount as recount_rows
-from imdh_cli.rows.shuffle import RowStream, interleave
+from imdh_cli.rows.shuffle import interleave
+from imdh_cli.rows.stream import RowStream
 from imdh_cli.sources import TableSource, open_source
 from tests import naive
 from tests.cli import blobs, imdh, write
@@ -324,8 +325,8 @@ def test_a_pieced_input_is_read_as_often_as_there_are_passes(data, monkeypatch):
     ],
 )
 def test_few_rows_are_met_more_often_than_many(tmp_path, monkeypatch, rows, passes, recounted, how):
-    monkeypatch.setattr("imdh_cli.pipeline.passes.AGAIN_ROWS", 1000)
-    monkeypatch.setattr("imdh_cli.pipeline.passes.FEW_ROWS", 700)
+    monkeypatch.setattr("imdh_cli.core.learn.AGAIN_ROWS", 1000)
+    monkeypatch.setattr("imdh_cli.core.learn.FEW_ROWS", 700)
     X, _ = blobs(rows)
     done = fitted(write(tmp_path / "t.parquet", X), depth(2, buffer_rows=200))
     assert (done.passes, done.recounted) == (passes, recounted)

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imdh_cli.core import pruning
+from imdh_cli.core import pruning, thread_pipeline
+from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
+from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.errors import UsageError
 from imdh_cli.params import PAPER_PRESET, FitParams, PruneParams
@@ -280,15 +283,12 @@ def fit(
     scaling = Scaling(center, scale, np.zeros(X.shape[1]), 10.0)
     learn = params.learn
     tree = Tree.start(learn.depth, X.shape[1], start=learn.start, seed=params.seed)
-    learner = Learner(tree, scaling, params, 1)
+    learner = Learner(tree, scaling, ColumnProfile(X.shape[1]), params, 1)
     passes = 1 if params.passes == 1 or not recount else 2
     for number in range(passes):
-        learner.begin_pass(number, counting=True)
+        learner.begin_epoch(number, counting=True)
         partial_fit(learner, X)
-    if recount:
-        learner.begin_recount()
-        partial_fit(learner, X)
-    statistics = learner.statistics()
+    statistics = counted(learner, X) if recount else learner.statistics()
     counts, means, squares = statistics.of_nodes()
     result = pruning.prune(counts, means, squares, tree.pivots, statistics.histograms, params.prune)
     Z, at = scaling.apply(X), np.ones(len(X), np.int64)
@@ -299,10 +299,17 @@ def fit(
     return result, result.cluster_of_leaf[at - 2**learn.depth]
 
 
+def counted(learner: Learner, X: np.ndarray) -> Statistics:
+    counter = Counter(learner.tree.freeze(), learner.scaling)
+    counter.update(X)
+    return counter.statistics()
+
+
 def partial_fit(learner: Learner, X: np.ndarray) -> None:
-    for k in range(0, len(X), learner.block_rows):
-        learner.partial_fit(X[k : k + learner.block_rows])
-    learner.finish()
+    block = thread_pipeline.block_rows(X.shape[1])
+    for k in range(0, len(X), block):
+        learner.partial_fit(X[k : k + block])
+    learner.join()
 
 
 def uniform_cube(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
@@ -388,12 +395,11 @@ def test_whole_trees_are_pruned_as_by_the_twin(weight):
     """A tree of the kernel's, recounted and pruned by the twin from the rows."""
     X, _ = planted(1, 4, 3, 3000)
     Z, center, scale = naive.standardise(X)
-    learner = Learner(Tree.start(4, 3), Scaling(center, scale, np.zeros(3), 10.0), FitParams(), 1)
-    learner.begin_pass(0, counting=False)
+    scaling = Scaling(center, scale, np.zeros(3), 10.0)
+    learner = Learner(Tree.start(4, 3), scaling, ColumnProfile(3), FitParams(), 1)
+    learner.begin_epoch(0, counting=False)
     partial_fit(learner, X)
-    learner.begin_recount()
-    partial_fit(learner, X)
-    tree, statistics = learner.tree, learner.statistics()
+    tree, statistics = learner.tree, counted(learner, X)
     thresholds, offsets = tree.frozen()
     frozen = naive.Frozen(4, tree.directions, thresholds, offsets, np.sqrt(tree.variances))
     summary = naive.recount(frozen, Z, tree.pivots)

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from imdh_cli.core import learner as learner_module
-from imdh_cli.core import pruning
+from imdh_cli.core import pruning, thread_pipeline
+from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
 from imdh_cli.core.relocation import relocate
-from imdh_cli.core.tree import Scaling, Statistics, Tree, splits_below
+from imdh_cli.core.statistics import Statistics
+from imdh_cli.core.tree import Scaling, Tree, splits_below
 from imdh_cli.params import PAPER_PRESET, FitParams, LearnParams
 from tests import naive
 
@@ -22,7 +25,7 @@ BLOCK = 64
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks and first windows of 64 rows; cuts are moved until 512 rows."""
-    monkeypatch.setattr(learner_module, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(thread_pipeline, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(learner_module, "WINDOW_ROWS", BLOCK)
     monkeypatch.setattr(learner_module, "SETTLED_ROWS", 8 * BLOCK)
 
@@ -40,13 +43,16 @@ def learner_for(X: np.ndarray, *, depth: int = 8, seed: int = 0, reseats: str = 
     _, center, scale = naive.standardise(X)
     params = FitParams(learn=LearnParams(depth=depth, reseat=reseats))
     tree = Tree.start(depth, X.shape[1], seed=seed)
-    return Learner(tree, Scaling(center, scale, np.zeros(X.shape[1]), 10.0), params, 1)
+    return Learner(
+        tree, Scaling(center, scale, np.zeros(X.shape[1]), 10.0), ColumnProfile(X.shape[1]), params, 1
+    )
 
 
 def partial_fit(learner: Learner, X: np.ndarray) -> None:
-    for k in range(0, len(X), learner.block_rows):
-        learner.partial_fit(X[k : k + learner.block_rows])
-    learner.finish()
+    block = thread_pipeline.block_rows(X.shape[1])
+    for k in range(0, len(X), block):
+        learner.partial_fit(X[k : k + block])
+    learner.join()
 
 
 def assert_same_tree(tree: Tree, twin: naive.Tree) -> None:
@@ -79,7 +85,7 @@ def test_moves_are_the_twins(small_blocks, d, share):
         twin = naive.Tree(2, naive.start_directions(2, d, seed=seed), window_rows=BLOCK)
         Z = naive.standardise(X)[0]
         for _ in range(2):
-            learner.begin_pass(0, counting=True)
+            learner.begin_epoch(0, counting=True)
             partial_fit(learner, X)
             twin.pass_over(Z)
             its = len(naive.relocate(twin))
@@ -209,11 +215,11 @@ def test_two_blobs_apart_in_one_of_many_columns_are_two(d, seed):
     X, which = blobs(3000, d, seed=seed)
     learner = learner_for(X, seed=seed)
     for number in range(6):
-        learner.begin_pass(number, counting=True)
+        learner.begin_epoch(number, counting=True)
         partial_fit(learner, X[np.random.default_rng([seed, number]).permutation(len(X))])
-    learner.begin_recount()
-    partial_fit(learner, X)
-    statistics = learner.statistics()
+    counter = Counter(learner.tree.freeze(), learner.scaling)
+    counter.update(X)
+    statistics = counter.statistics()
     counts, means, squares = statistics.of_nodes()
     tree = learner.tree
     found = pruning.prune(counts, means, squares, tree.pivots, statistics.histograms, FitParams().prune)
@@ -227,7 +233,7 @@ def test_a_cut_far_from_the_mean_is_held_there():
     X, which = blobs(20_000, 2, share=0.1)
     learner = learner_for(X)
     for number in range(4):
-        learner.begin_pass(number, counting=True)
+        learner.begin_epoch(number, counting=True)
         partial_fit(learner, X)
     tree = learner.tree
     assert abs(tree.offsets[0]) > 0.8 * np.sqrt(tree.variances[0])
@@ -240,7 +246,7 @@ def test_windows_of_a_tree_that_moved_are_forgotten(small_blocks, monkeypatch):
     X, _ = blobs(BLOCK + 10, 2)
     monkeypatch.setattr(learner_module, "relocate", lambda *_: 1)
     learner = learner_for(X, depth=3)
-    learner.begin_pass(0, counting=True)
+    learner.begin_epoch(0, counting=True)
     partial_fit(learner, X)
     assert learner.statistics().counts.sum() == 10
 
@@ -252,7 +258,7 @@ def test_nothing_moves_in_late_windows_or_later_passes_or_where_it_is_not_wanted
     for reseats, number, expected in (("yes", 0, 4), ("yes", 1, 1), ("no", 0, 0), ("no", 1, 0)):
         asked.clear()
         learner = learner_for(X, depth=3, reseats=reseats)
-        learner.begin_pass(number, counting=True)
+        learner.begin_epoch(number, counting=True)
         partial_fit(learner, X)
         assert len(asked) == expected
 

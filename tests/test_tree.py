@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.compiled.memory import aligned, by_node
-from imdh_cli.core.tree import Scaling, Statistics, Tree, level_of, merge_moments, path_to
+from imdh_cli.core.statistics import Statistics, merge_moments
+from imdh_cli.core.tree import Scaling, Tree, level_of
 from tests import naive
 
 
@@ -211,7 +211,7 @@ def test_moments_of_every_node_are_those_of_its_rows(n, d, depth, offset, seed):
     leaf = rng.integers(0, 2**depth, n)
     counts, means, squares = of_rows(Z, leaf, depth).of_nodes()
     for node in range(1, 2 ** (depth + 1)):
-        here = Z[[node in path_to(2**depth + int(i)) for i in leaf]]
+        here = Z[[(2**depth + int(i)) >> (depth - level_of(node)) == node for i in leaf]]
         assert counts[node - 1] == len(here)
         if len(here):
             np.testing.assert_allclose(means[node - 1], here.mean(axis=0), rtol=1e-12, atol=1e-12)
@@ -252,11 +252,8 @@ def test_merging_is_the_twins():
 
 
 @given(st.integers(1, 2**15 - 1))
-def test_a_path_runs_from_the_root_by_halving(node):
-    path = path_to(node)
-    assert (path[0], path[-1]) == (1, node)
-    assert all(child // 2 == parent for parent, child in pairwise(path))
-    assert level_of(node) == len(path) - 1 == int(math.log2(node))
+def test_the_root_is_at_level_0(node):
+    assert level_of(node) == int(math.log2(node))
 
 
 def test_axes_to_start_from_go_round_the_features_that_vary():

@@ -13,7 +13,7 @@ import click
 from imdh_cli.report.words import printable
 
 if TYPE_CHECKING:
-    from imdh_cli.pipeline.reading import Progress
+    from imdh_cli.pipeline.feature_rows import Progress
 
 
 class Console:

@@ -45,7 +45,8 @@ def show_plan(
 def make_plan(source: Source, selection: Selection, params: FitParams, threads: int) -> dict[str, Any]:
     """The plan as plain values, for JSON."""
     from imdh_cli.compiled.histogram import BINS
-    from imdh_cli.core.learner import block_rows, buffer_rows
+    from imdh_cli.core.learn import buffer_rows
+    from imdh_cli.core.thread_pipeline import block_rows
 
     d = len(selection.spec.names)
     splits, nodes = 2**params.learn.depth - 1, 2 ** (params.learn.depth + 1) - 1

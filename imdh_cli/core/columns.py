@@ -68,6 +68,17 @@ class ColumnMoments:
             first = first + total / np.maximum(count, 1)
         self.shift = np.where(self.count == 0, first, self.shift)
 
+    def __iadd__(self, other: ColumnMoments) -> ColumnMoments:
+        """Other rows, counted apart: the sums of both, about the shift of the first that has a number."""
+        new = self.count == 0
+        shift = np.where(new, other.shift, self.shift)
+        gap = other.shift - shift
+        self.square_sum = self.square_sum + other.square_sum + gap * (2.0 * other.total + other.count * gap)
+        self.total = self.total + other.total + other.count * gap
+        self.count = self.count + other.count
+        self.shift = shift
+        return self
+
     def scaling(self, scale: str) -> Scaling:
         """Coordinates by these moments: the population sd, 1 where it is 0; for `none` the user's units."""
         d = len(self.count)
@@ -110,6 +121,18 @@ class ColumnProfile(ColumnMoments):
         super().add(X)
         kernel.collect_codes(X, self.codes, self.code_counts)
 
+    def __iadd__(self, other: ColumnMoments) -> ColumnProfile:
+        """As of `ColumnMoments`; the distinct values of both."""
+        assert isinstance(other, ColumnProfile)
+        super().__iadd__(other)
+        for f, n in enumerate(other.code_counts):
+            few = np.full((CODES + 1, 1), np.nan)
+            few[: min(n, CODES), 0] = other.codes[f, : min(n, CODES)]
+            kernel.collect_codes(few, self.codes[f : f + 1], self.code_counts[f : f + 1])
+            if n > CODES:
+                self.code_counts[f] = CODES + 1
+        return self
+
     def steps(self, scale: np.ndarray) -> np.ndarray:
         """The widest step from code to code of each column, in units of its scale, (d,); 0 of others."""
         deviation = np.sqrt(self.square / np.maximum(self.count, 1))
@@ -135,27 +158,25 @@ class Drift:
     """Do early and late rows differ? The share of each column's variance that lies between blocks.
 
     For rows in random order its expectation is (blocks - 1) / (rows - 1), whatever the distribution.
+    unit : rows in a block.
     """
 
     CLEAR = 0.02  # an excess share from which a person is warned
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, unit: int) -> None:
+        self._unit = unit
         self._all = ColumnMoments(d)
         self._within = np.zeros(d)
         self._blocks = 0
 
     def add(self, X: np.ndarray) -> None:
-        """Take in the next rows of the input, in the order they arrived, as one block."""
-        block = ColumnMoments(X.shape[1])
-        block.add(X)
-        self._within += block.square
-        self._all.add(X)
-        self._blocks += 1
-
-    def add_in_units(self, X: np.ndarray, rows: int) -> None:
-        """Take in rows as blocks of `rows`."""
-        for k in range(0, len(X), rows):
-            self.add(X[k : k + rows])
+        """Take in the next rows of the input, in the order they arrived, as blocks of `unit` rows."""
+        for k in range(0, len(X), self._unit):
+            block = ColumnMoments(X.shape[1])
+            block.add(X[k : k + self._unit])
+            self._within += block.square
+            self._all.add(X[k : k + self._unit])
+            self._blocks += 1
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` takes."""

@@ -26,7 +26,8 @@ import numpy as np
 from imdh_cli.compiled.histogram import HALF, PER_SD
 from imdh_cli.core import pruning
 from imdh_cli.core.discrete_gaps import without_gaps
-from imdh_cli.core.tree import Statistics, Tree, level_of, splits_below
+from imdh_cli.core.statistics import Statistics
+from imdh_cli.core.tree import Tree, level_of, splits_below
 
 GAIN = 1.5  # how many times its own worth a better place must have
 EMPTY = 0.8  # depth of a valley that is nearly empty

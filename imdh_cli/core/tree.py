@@ -1,4 +1,4 @@
-"""The tree's arrays -> the same arrays in other coordinates, frozen, merged from the leaves upwards.
+"""The tree's arrays -> the same arrays in other coordinates, or frozen.
 
 NumPy only. Nodes are the paper's: root 1, children 2i and 2i + 1; arrays hold node i at index i - 1.
 A tree of depth D has m = 2^D - 1 splits, 2^D leaves and n = 2 m + 1 nodes. d is the number of features.
@@ -7,11 +7,11 @@ A tree of depth D has m = 2^D - 1 splits, 2^D leaves and n = 2 m + 1 nodes. d is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from imdh_cli.compiled.histogram import BINS
-from imdh_cli.compiled.memory import aligned, by_node
+from imdh_cli.compiled.memory import by_node
 
 CLIP = 10.0  # standardised coordinates are cut to [-10, 10]
 FLAT = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
@@ -34,6 +34,21 @@ class Scaling:
         """Standardise (rows, d) in plain NumPy: the recipe that the compiled one equals bit for bit."""
         Z = (X - self.center) / self.scale
         return np.clip(np.where(np.isnan(Z), self.fill, Z), -self.limit, self.limit)
+
+
+class FrozenTree(NamedTuple):
+    """Hyperplanes that no longer move: a row goes left (to 2i) iff v.z < threshold.
+
+    directions : (m, d) float64, unit. thresholds, deviations (projected sd) : (m,) float64.
+    """
+
+    directions: np.ndarray
+    thresholds: np.ndarray
+    deviations: np.ndarray
+
+    @property
+    def depth(self) -> int:
+        return len(self.thresholds).bit_length()
 
 
 @dataclass
@@ -62,16 +77,22 @@ class Tree:
 
         axes : the features to go round, all by default. Along one that is constant nothing is ever learned.
         """
-        splits, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
-        directions = by_node(splits, d)
+        tree = cls.empty(depth, d)
+        directions, splits = tree.directions, len(tree.directions)
         if start == "axis":
             axes = np.arange(d) if axes is None or not len(axes) else axes
             directions[np.arange(splits), axes[np.arange(splits) % len(axes)]] = 1.0
         else:
             directions[:] = np.random.default_rng([seed, 1]).standard_normal((splits, d))
             directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        return tree
+
+    @classmethod
+    def empty(cls, depth: int, d: int) -> Tree:
+        """All zeros, directions too."""
+        splits, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
         return cls(
-            directions=directions,
+            directions=by_node(splits, d),
             pivots=by_node(nodes, d),
             learned=by_node(nodes, dtype=np.int64),
             offsets=by_node(splits),
@@ -95,6 +116,11 @@ class Tree:
         flat = np.sqrt(self.variances) <= FLAT * size
         offsets = self.offsets - np.where(flat, MARGIN * size, 0.0)
         return offsets + at_pivot, offsets
+
+    def freeze(self) -> FrozenTree:
+        """As it stands, to take rows down."""
+        thresholds, _ = self.frozen()
+        return FrozenTree(self.directions, thresholds, np.sqrt(self.variances))
 
     def start_below(self, node: int) -> None:
         """Forget what was learned below a split, in place, but for the directions."""
@@ -123,79 +149,6 @@ class Tree:
         self.mean_squares *= np.mean(ratio**-2.0)
 
 
-@dataclass
-class Statistics:
-    """What pruning works from: moments of the rows counted in each leaf, histograms of each split.
-
-    counts : (2^D,) int64. means, sums_of_squares : (2^D, d) float64, per feature, in z.
-    histograms : (m, 128) int64 of (v.z - threshold) / s, bins of 1/16 on [-4, 4].
-    """
-
-    counts: np.ndarray
-    means: np.ndarray
-    sums_of_squares: np.ndarray
-    histograms: np.ndarray
-
-    @classmethod
-    def empty(cls, depth: int, d: int) -> Statistics:
-        leaves = 2**depth
-        return cls(
-            counts=np.zeros(leaves, dtype=np.int64),
-            means=aligned(leaves, d),
-            sums_of_squares=aligned(leaves, d),
-            histograms=aligned(leaves - 1, BINS, dtype=np.int64),
-        )
-
-    def merged(self, other: Statistics) -> Statistics:
-        """Both together (Chan, Golub and LeVeque's update), as a new object."""
-        counts, means, squares = merge_moments(
-            (self.counts, self.means, self.sums_of_squares),
-            (other.counts, other.means, other.sums_of_squares),
-        )
-        return Statistics(counts, means, squares, self.histograms + other.histograms)
-
-    def re_express(self, old: Scaling, new: Scaling) -> None:
-        """Move to the coordinates of `new`, in place. Histograms are free of units and stay."""
-        ratio = new.scale / old.scale
-        self.means[:] = (self.means - (new.center - old.center) / old.scale) / ratio
-        self.means[self.counts == 0] = 0.0
-        self.sums_of_squares /= ratio**2
-
-    def of_nodes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Counts (n,), means (n, d) and sums of squares (n, d) of every node, merged from its children."""
-        leaves = len(self.counts)
-        nodes = 2 * leaves - 1
-        counts = np.zeros(nodes, dtype=np.int64)
-        means = np.zeros((nodes, self.means.shape[1]))
-        squares = np.zeros_like(means)
-        counts[leaves - 1 :], means[leaves - 1 :] = self.counts, self.means
-        squares[leaves - 1 :] = self.sums_of_squares
-        size = leaves // 2
-        while size:
-            left = slice(2 * size - 1, 4 * size - 1, 2)
-            right = slice(2 * size, 4 * size - 1, 2)
-            here = slice(size - 1, 2 * size - 1)
-            counts[here], means[here], squares[here] = merge_moments(
-                (counts[left], means[left], squares[left]),
-                (counts[right], means[right], squares[right]),
-            )
-            size //= 2
-        return counts, means, squares
-
-
-Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def merge_moments(a: Moments, b: Moments) -> Moments:
-    """Counts (g,), means (g, d), sums of squares (g, d) of the union of each pair of groups."""
-    counts = a[0] + b[0]
-    share = b[0] / np.maximum(counts, 1)
-    gap = b[1] - a[1]
-    means = np.where((a[0] == 0)[:, None], b[1], a[1] + gap * share[:, None])
-    squares = a[2] + b[2] + gap**2 * (a[0] * share)[:, None]
-    return counts, means, squares
-
-
 def level_of(node: int) -> int:
     """Depth of a node below the root, which is at 0."""
     return node.bit_length() - 1
@@ -205,8 +158,3 @@ def splits_below(node: int, depth: int) -> np.ndarray:
     """Numbers of the splits below a node of a tree of that depth, (k,) int64, by level from left to right."""
     levels = [np.arange(node << k, (node + 1) << k) for k in range(1, depth - level_of(node))]
     return np.concatenate([np.empty(0, dtype=np.int64), *levels])
-
-
-def path_to(node: int) -> list[int]:
-    """The nodes from the root to `node`, both included."""
-    return [node >> shift for shift in range(level_of(node), -1, -1)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from imdh_cli.atomic import Target
 from imdh_cli.core.discrete_gaps import without_gaps
-from imdh_cli.core.tree import CLIP, Scaling
+from imdh_cli.core.tree import CLIP, FrozenTree, Scaling
 from imdh_cli.errors import ModelError
 from imdh_cli.model import metadata as model_metadata
 from imdh_cli.model import npz, validation
@@ -117,6 +117,11 @@ class Model:
         if self.params.scale == "none":
             return Scaling(self.center, self.scale, self.extras.get("fill", self.means[0]), np.inf)
         return Scaling(self.center, self.scale, np.zeros(self.n_features), CLIP)
+
+    @property
+    def frozen_tree(self) -> FrozenTree:
+        """The hyperplanes, to take rows down."""
+        return FrozenTree(self.directions, self.thresholds, self.projection_sd)
 
     @property
     def judged_histograms(self) -> np.ndarray:

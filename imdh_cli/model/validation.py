@@ -13,7 +13,8 @@ from typing import NoReturn
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS
-from imdh_cli.core.tree import merge_moments
+from imdh_cli.core.state import SCHEMA, ArraySpec
+from imdh_cli.core.statistics import merge_moments
 from imdh_cli.errors import ModelError
 from imdh_cli.model.metadata import MAX_CHARACTERS, MAX_COUNT
 from imdh_cli.model.npz import Header
@@ -23,51 +24,27 @@ FORMAT_VERSION = 1
 MAX_NAME = 1 << 16  # characters of a feature's name
 
 # Shapes in the letters of the contract: d features, m splits, n nodes, L leaves.
-ARRAYS: dict[str, tuple[str, tuple[str | int, ...]]] = {
-    "format_version": ("<i8", ()),
-    "metadata": ("<U", ()),
-    "feature_names": ("<U", ("d",)),
-    "center": ("<f8", ("d",)),
-    "scale": ("<f8", ("d",)),
-    "directions": ("<f8", ("m", "d")),
-    "thresholds": ("<f8", ("m",)),
-    "offsets": ("<f8", ("m",)),
-    "pivots": ("<f8", ("n", "d")),
-    "projection_sd": ("<f8", ("m",)),
-    "histograms": ("<i8", ("m", BINS)),
-    "means": ("<f8", ("n", "d")),
-    "counts": ("<i8", ("n",)),
-    "sums_of_squares": ("<f8", ("n", "d")),
-    "merge_order": ("<i8", ("m",)),
-    "cluster_of_leaf": ("<i4", ("L",)),
+ARRAYS: dict[str, ArraySpec] = {
+    "format_version": ArraySpec("<i8", ()),
+    "metadata": ArraySpec("<U", ()),
+    "feature_names": ArraySpec("<U", ("d",)),
+    "center": ArraySpec("<f8", ("d",)),
+    "scale": ArraySpec("<f8", ("d",)),
+    "directions": ArraySpec("<f8", ("m", "d")),
+    "thresholds": ArraySpec("<f8", ("m",)),
+    "offsets": ArraySpec("<f8", ("m",)),
+    "pivots": ArraySpec("<f8", ("n", "d")),
+    "projection_sd": ArraySpec("<f8", ("m",)),
+    "histograms": ArraySpec("<i8", ("m", BINS)),
+    "means": ArraySpec("<f8", ("n", "d")),
+    "counts": ArraySpec("<i8", ("n",)),
+    "sums_of_squares": ArraySpec("<f8", ("n", "d")),
+    "merge_order": ArraySpec("<i8", ("m",)),
+    "cluster_of_leaf": ArraySpec("<i4", ("L",)),
 }
 # A model may lack these: the steps between codes, without which no column is coded, and what only going on
 # with the learning needs.
-EXTRAS: dict[str, tuple[str, tuple[str | int, ...]]] = {
-    "code_steps": ("<f8", ("d",)),
-    "learned_counts": ("<i8", ("n",)),
-    "mean_squares": ("<f8", ("m",)),
-    "learned_offsets": ("<f8", ("m",)),
-    "variances": ("<f8", ("m",)),
-    "anchors": ("<f8", ("m",)),
-    "fill": ("<f8", ("d",)),
-    "column_counts": ("<i8", ("d",)),
-    "column_shifts": ("<f8", ("d",)),
-    "column_sums": ("<f8", ("d",)),
-    "column_squares": ("<f8", ("d",)),
-    "column_codes": ("<f8", ("d", 20)),
-    "column_code_counts": ("<i8", ("d",)),
-    # Of a model learned in one pass: the coordinates it was learned in, and the last two windows.
-    "learning_directions": ("<f8", ("m", "d")),
-    "learning_pivots": ("<f8", ("n", "d")),
-    "learning_center": ("<f8", ("d",)),
-    "learning_scale": ("<f8", ("d",)),
-    "window_rows": ("<i8", (2,)),
-    "window_counts": ("<i8", (2, "L")),
-    "window_means": ("<f8", (2, "L", "d")),
-    "window_squares": ("<f8", (2, "L", "d")),
-    "window_histograms": ("<i8", (2, "m", BINS)),
-}
+EXTRAS: dict[str, ArraySpec] = {"code_steps": ArraySpec("<f8", ("d",)), **SCHEMA}
 
 # Squares of the largest, summed over all rows and features, are still finite numbers. The squares of
 # values whose spread is less than the smallest scale are 0, and a spread of 0 has the scale 1.

@@ -16,7 +16,7 @@ from imdh_cli.core import pruning
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Tally, extract
 from imdh_cli.model import Model
-from imdh_cli.pipeline.reading import OnProgress, Progress, name_of
+from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
 
 BLOCK_ROWS = 8192  # standardised at a time

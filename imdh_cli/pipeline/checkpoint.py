@@ -10,30 +10,19 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from imdh_cli.core.learn import Position, Snapshot
 from imdh_cli.errors import DataError, ModelError, Stopped, UsageError
 from imdh_cli.model import npz
 
-Leg = tuple[int, int]  # (0, pass) of learning, (1, 0) of the recount: in the order they are made
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Where a run was. leg: which pass. values: plain values. arrays: the state."""
-
-    leg: Leg
-    values: dict[str, Any]
-    arrays: dict[str, np.ndarray]
+VERSION = 2
 
 
 class Checkpoint:
-    """Writes a stage every so many seconds, and finds the one an earlier run left.
+    """Writes a snapshot every so many seconds, and finds the one an earlier run left.
 
     Parameters
     ----------
@@ -63,12 +52,12 @@ class Checkpoint:
         """Is it time to write?"""
         return self.stop or time.monotonic() - self._last >= self._seconds
 
-    def save(self, leg: Leg, values: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a stage in place of the last one; ends the run if it was asked to stop."""
-        text = json.dumps(
-            {"version": VERSION, "identity": self._identity, "leg": leg, "values": values}, allow_nan=False
-        )
-        npz.write_arrays(self.path, {"checkpoint": np.array(text), **arrays}, force=True, mode=0o600)
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a snapshot in place of the last one; ends the run if it was asked to stop."""
+        head = {"version": VERSION, "identity": self._identity}
+        head |= {"position": snapshot.position, "values": snapshot.values}
+        text = np.array(json.dumps(head, allow_nan=False))
+        npz.write_arrays(self.path, {"checkpoint": text, **snapshot.arrays}, force=True, mode=0o600)
         self._last = time.monotonic()
         if self.stop:
             raise Stopped(
@@ -81,15 +70,16 @@ class Checkpoint:
         if os.path.exists(self.path):
             os.remove(self.path)
 
-    def _load(self) -> Stage:
+    def _load(self) -> Snapshot:
         hint = f"to start from the beginning, remove {self.path}"
         try:
             with npz.open_arrays(self.path) as file:
                 head = json.loads(str(file.read("checkpoint")))
                 self._compare(head, hint)
                 arrays = {name: file.read(name) for name in file.headers if name != "checkpoint"}
-            first, number = head["leg"]
-            return Stage((int(first), int(number)), dict(head["values"]), arrays)
+            counting, epoch, rows = head["position"]
+            position = Position(bool(counting), int(epoch), int(rows))
+            return Snapshot(position, dict(head["values"]), arrays)
         except (ModelError, KeyError, ValueError, TypeError) as error:
             raise DataError(f"{self.path}: the checkpoint is damaged", hint) from error
 

@@ -11,22 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from imdh_cli import __version__
-from imdh_cli.core import pruning
-from imdh_cli.core.discrete_gaps import without_gaps
+from imdh_cli.core.learn import Learned, NoRows, learn
 from imdh_cli.core.pruning import Pruning
-from imdh_cli.core.tree import Statistics
-from imdh_cli.errors import DataError, UsageError
-from imdh_cli.features import FeatureSpec, Selection, Tally
+from imdh_cli.errors import UsageError
+from imdh_cli.features import Selection, Tally
 from imdh_cli.model import Model
+from imdh_cli.model.build import build, check_range, learner_state, prune
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.checkpoint import Checkpoint
-from imdh_cli.pipeline.passes import Run
+from imdh_cli.pipeline.feature_rows import FeatureRows, OnProgress
 from imdh_cli.pipeline.prune import choice
-from imdh_cli.pipeline.reading import OnProgress, Reader
 from imdh_cli.sources.base import Source
-
-LARGEST_UNSCALED = 1e60  # mean and sd of a column that is not scaled
-LARGEST_LEARNED = 1e130
 
 
 @dataclass
@@ -82,43 +77,20 @@ def fit(
                 "leave --passes and --recount out, and recount with imdh prune MODEL all of the data",
             )
         params = replace(params, passes=1, recount="no")
-    run = Run(Reader(source, selection.spec, on_progress), params, threads, checkpoint, update)
-    run.learn()
-    _check_range(run)
-    statistics = run.learner.statistics()
-    counts, means, squares = statistics.of_nodes()
-    tree, steps = run.learner.tree, run.columns.steps(run.learner.scaling.scale)
-    histograms = without_gaps(statistics.histograms, tree.directions, np.sqrt(tree.variances), steps)
-    chosen = pruning.prune(counts, means, squares, tree.pivots, histograms, params.prune)
-    metadata = _metadata(source, selection, params, preset, run, chosen, int(counts[0]))
-    model = _model(run, selection.spec, statistics, chosen, metadata)
-    return Fit(model, chosen, run.tally, run.passes, run.recounted, run.drifting)
-
-
-def _check_range(run: Run) -> None:
-    """Refuse what would leave the range of numbers further on.
-
-    Raises
-    ------
-    DataError
-        For values without scaling whose squares' squares do not fit, by column.
-    UsageError
-        When learning diverged, as it can with steps that never shrink.
-    """
-    if run.params.scale == "none":
-        large = np.abs(run.columns.mean) + np.sqrt(run.columns.square / np.maximum(run.columns.count, 1))
-        if not (large <= LARGEST_UNSCALED).all():
-            name = run.reader.spec.names[int(np.argmax(~(large <= LARGEST_UNSCALED)))]
-            raise DataError(
-                f'column "{name}" holds values too large for --scale none', "leave --scale none out"
-            )
-    tree = run.learner.tree
-    for array in (tree.directions, tree.offsets, tree.pivots, tree.variances):
-        if not (np.abs(array) <= LARGEST_LEARNED).all():
-            raise UsageError(
-                "learning diverged: its steps were too large",
-                "use a --clamp, a smaller --rate or --penalty, or a larger --learning-decay",
-            )
+    rows = FeatureRows(source, selection.spec, on_progress, params=params, threads=threads)
+    state = None if update is None else learner_state(update)
+    try:
+        learned = learn(rows, params, state, threads=threads, snapshots=checkpoint)
+    except NoRows as error:
+        raise rows.no_rows() from error
+    names = selection.spec.names
+    check_range(learned, names, params.scale)
+    chosen = prune(learned, params.prune)
+    tally = rows.first_tally or rows.tally
+    drifting = [name for name, differs in zip(names, learned.drifting, strict=True) if differs]
+    about = _metadata(source, selection, params, preset, learned, tally, chosen, drifting, update)
+    model = build(learned, names, chosen, about)
+    return Fit(model, chosen, tally, learned.passes, learned.recounted, drifting)
 
 
 def _metadata(
@@ -126,18 +98,19 @@ def _metadata(
     selection: Selection,
     params: FitParams,
     preset: str,
-    run: Run,
+    learned: Learned,
+    tally: Tally,
     chosen: Pruning,
-    counted: int,
+    drifting: list[str],
+    update: Model | None,
 ) -> dict[str, Any]:
     """What the model says of itself: nothing that depends on time, threads or folders."""
-    tally = run.tally
-    how = "recounted" if run.recounted else "windowed" if run.passes == 1 else "last pass"
+    how = "recounted" if learned.recounted else "windowed" if learned.passes == 1 else "last pass"
     inputs = [_base_name(part.name) for part in source.parts]
     rows = {"read": tally.rows, "used": tally.used, "skipped": tally.skipped, "bad": tally.bad}
     cells = {"missing": tally.missing, "infinite": tally.infinite, "unseen": tally.unseen}
-    if run.update is not None:
-        old = run.update.metadata
+    if update is not None:
+        old = update.metadata
         inputs = [*old["inputs"], *inputs]
         rows = {name: n + old["rows"][name] for name, n in rows.items()}
         cells = {
@@ -152,10 +125,10 @@ def _metadata(
         "features": selection.spec.to_dict(),
         "left_out_columns": _left_out(source, selection),
         "id_columns": list(selection.ids),
-        "rows": rows | {"counted": counted},
+        "rows": rows | {"counted": int(learned.statistics.counts.sum())},
         **cells,
         "statistics": how,
-        "passes": run.passes,
+        "passes": learned.passes,
         "choice": choice(chosen, params.prune),
         "inputs": inputs,
         "versions": {
@@ -164,7 +137,7 @@ def _metadata(
             "numba": version("numba"),
             "pyarrow": pa.__version__,
         },
-        "notes": [f"early and late rows differ in {name}" for name in run.drifting],
+        "notes": [f"early and late rows differ in {name}" for name in drifting],
     }
 
 
@@ -181,40 +154,3 @@ def _base_name(path: str) -> str:
     """A path's last part; bytes in it that are no UTF-8, which no JSON holds, as U+FFFD."""
     base = path.rstrip("/").rsplit("/", 1)[-1]
     return base.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _model(
-    run: Run, spec: FeatureSpec, statistics: Statistics, chosen: Pruning, metadata: dict[str, Any]
-) -> Model:
-    learner, tree = run.learner, run.learner.tree
-    thresholds, offsets = tree.frozen()
-    counts, means, squares = statistics.of_nodes()
-    extras = run.columns.state() | {"code_steps": run.columns.steps(learner.scaling.scale)}
-    if run.learned_state is not None:
-        extras |= run.learned_state
-    else:
-        state = learner.state()
-        own = {"learning_directions", "learning_pivots", "learning_center", "learning_scale"}
-        extras |= {
-            name: array
-            for name, array in state.items()
-            if name not in own and not (run.recounted and name.startswith("window_"))
-        }
-    return Model(
-        feature_names=list(spec.names),
-        center=learner.scaling.center,
-        scale=learner.scaling.scale,
-        directions=tree.directions,
-        thresholds=thresholds,
-        offsets=offsets,
-        pivots=tree.pivots,
-        projection_sd=np.sqrt(tree.variances),
-        histograms=statistics.histograms,
-        means=means,
-        counts=counts,
-        sums_of_squares=squares,
-        merge_order=chosen.merge_order,
-        cluster_of_leaf=chosen.cluster_of_leaf,
-        metadata=metadata,
-        extras=extras,
-    )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from imdh_cli.features import Tally, extract
 from imdh_cli.model import Model
 from imdh_cli.pipeline.assign import Labeller
-from imdh_cli.pipeline.reading import OnProgress, Progress, name_of
+from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
 
 

@@ -1,4 +1,4 @@
-"""Fragments of the input -> rows in a well mixed order, and rows in the portions that are asked for.
+"""Rows in any order -> rows in a well mixed one: from all over the input, and through a buffer.
 
 Stochastic gradients assume rows in random order; people's files are sorted. A fragment (a row group, a byte
 range) can be read alone but only from front to back. So many fragments are open at once and a random one of
@@ -7,60 +7,17 @@ them gives the next few rows: what reaches the shuffle buffer comes from all ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+
+from imdh_cli.compiled import kernel
+from imdh_cli.rows.stream import RowStream
 
 OPEN_BYTES = 110 << 20  # what fragments that are open at once may hold; one may be, whatever it holds
 MOST_OPEN = 64
 BATCH_BYTES = 8 << 20  # of an open fragment's batch and its matrix
-
-
-class RowStream:
-    """Matrices of any length -> the same rows in the portions asked for."""
-
-    def __init__(self, matrices: Iterable[np.ndarray]) -> None:
-        self._matrices = iter(matrices)
-        self._rest: np.ndarray | None = None
-
-    def _next(self) -> np.ndarray | None:
-        X, self._rest = self._rest, None
-        while X is None or not len(X):
-            X = next(self._matrices, None)
-            if X is None:
-                return None
-        return X
-
-    def fill(self, out: np.ndarray) -> int:
-        """Copy the next rows into `out`; how many there were."""
-        have = 0
-        while have < len(out) and (X := self._next()) is not None:
-            n = min(len(X), len(out) - have)
-            out[have : have + n] = X[:n]
-            self._rest = X[n:]
-            have += n
-        return have
-
-    def take(self, rows: int) -> np.ndarray | None:
-        """The next `rows` rows, fewer at the end, None after it; a view where that is possible."""
-        X = self._next()
-        if X is None:
-            return None
-        if len(X) >= rows:
-            self._rest = X[rows:]
-            return X[:rows]
-        parts, have = [X], len(X)
-        while have < rows and (X := self._next()) is not None:
-            part = X[: rows - have]
-            self._rest = X[len(part) :]
-            parts.append(part)
-            have += len(part)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        """All that is left, `rows` rows at a time; only the last block is shorter."""
-        while (X := self.take(rows)) is not None:
-            yield X
 
 
 def open_at_once(fragments: Iterable[tuple[int | None, int, int]], d: int) -> int:
@@ -113,3 +70,60 @@ def interleave(
                     break
                 yield X
         del streams[ended], weights[ended]
+
+
+class ShuffleBuffer:
+    """Rows in, the same rows out in a seeded random order as far as `size` rows allow.
+
+    Each block that comes in takes the places of as many rows, which go out. The places are a random
+    permutation of the buffer, a new one when it is used up: so each row waits for `size` rows on average
+    and at most for twice as many. With shuffle off the places are in order and the buffer is a queue.
+    """
+
+    def __init__(self, first: np.ndarray, rng: np.random.Generator | None) -> None:
+        self._buffer = first
+        self._rng = rng
+        self._slots = np.empty(0, dtype=np.int64)
+
+    @property
+    def n_features(self) -> int:
+        return self._buffer.shape[1]
+
+    def _permutation(self, n: int) -> np.ndarray:
+        return np.arange(n) if self._rng is None else self._rng.permutation(n)
+
+    def exchange(self, X: np.ndarray) -> None:
+        """Swap the rows of X (at most the buffer's size) with rows that waited, in place."""
+        while len(self._slots) < len(X):
+            again = self._permutation(len(self._buffer))
+            self._slots = np.concatenate([self._slots, again])
+        kernel.swap_rows(self._buffer, self._slots[: len(X)], X)
+        self._slots = self._slots[len(X) :]
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The rows that wait, the places to come, and the generator's state."""
+        generator = None if self._rng is None else self._rng.bit_generator.state
+        return {"buffer": self._buffer, "slots": self._slots}, {"generator": generator}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._buffer[:] = arrays["buffer"]
+        self._slots = arrays["slots"].copy()
+        if self._rng is not None:
+            self._rng.bit_generator.state = values["generator"]
+
+    def rest(self, tail: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+        """What waits, and a last partial block that came in, in blocks of `rows` rows."""
+        if self._rng is None:
+            oldest = int(self._slots[0]) if len(self._slots) else 0
+            yield from RowStream([self._buffer[oldest:], self._buffer[:oldest], tail]).blocks(rows)
+            return
+        n = len(self._buffer)
+        order = self._rng.permutation(n + len(tail))
+        for k in range(0, len(order), rows):
+            pick = order[k : k + rows]
+            X = np.empty((len(pick), self._buffer.shape[1]))
+            old = pick < n
+            X[old] = self._buffer[pick[old]]
+            X[~old] = tail[pick[~old] - n]
+            yield X

@@ -76,22 +76,23 @@ def minibatch(path: str) -> None:
 
 def learn_pass(rows: np.ndarray, threads: int) -> float:
     """Seconds of one pass of learning, everything counted, over rows that are in memory."""
-    from imdh_cli.core.columns import ColumnMoments
+    from imdh_cli.core.columns import ColumnProfile
     from imdh_cli.core.learner import Learner
+    from imdh_cli.core.thread_pipeline import block_rows
     from imdh_cli.core.tree import Tree
     from imdh_cli.params import FitParams
-    from imdh_cli.rows.shuffle import RowStream
+    from imdh_cli.rows.stream import RowStream
 
     params = FitParams()
-    moments = ColumnMoments(rows.shape[1])
-    moments.add(rows[:CHUNK_ROWS])
+    columns = ColumnProfile(rows.shape[1])
+    columns.add(rows[:CHUNK_ROWS])
     tree = Tree.start(params.learn.depth, rows.shape[1])
-    learner = Learner(tree, moments.scaling("standard"), params, threads)
+    learner = Learner(tree, columns.scaling("standard"), columns, params, threads)
     start = time.perf_counter()
-    learner.begin_pass(0, counting=True)
-    for block in RowStream([rows]).blocks(learner.block_rows):
+    learner.begin_epoch(0, counting=True)
+    for block in RowStream([rows]).blocks(block_rows(rows.shape[1])):
         learner.partial_fit(block)
-    learner.finish()
+    learner.join()
     return time.perf_counter() - start
 
 

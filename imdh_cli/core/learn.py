@@ -1,0 +1,484 @@
+"""Rows -> a learned and counted tree: the one function that commands, estimators and engines call.
+
+Rows that the shuffle buffer holds are shuffled whole and met as often as asked. More rows stream through the
+buffer; a source that `reorders` brings them from many places at once. Without shuffling, one epoch meets the
+rows as they come: then going on later equals having streamed both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from imdh_cli.core.columns import ColumnProfile, Drift
+from imdh_cli.core.counter import Counter
+from imdh_cli.core.learner import Learner
+from imdh_cli.core.state import LearnerState
+from imdh_cli.core.statistics import Statistics
+from imdh_cli.core.thread_pipeline import block_rows
+from imdh_cli.core.tree import Scaling, Tree
+from imdh_cli.errors import DataError
+from imdh_cli.params import FitParams
+from imdh_cli.rows.schedule import SEED_ROWS, Buffered, InMemory, InOrder
+from imdh_cli.rows.source import IN_ORDER, RowSource
+from imdh_cli.rows.spool import SpooledRows
+from imdh_cli.rows.stream import RowStream
+
+AGAIN_ROWS = 1_000_000  # up to here a second epoch and a recount are worth their time
+FEW_ROWS = 200_000  # up to here four epochs are; with sixteen, noise in many columns looks like clusters
+BUFFER_ROWS = 200_000  # of the shuffle buffer, and
+BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
+
+
+class NoRows(DataError):
+    """There is nothing to learn from."""
+
+
+class Position(NamedTuple):
+    """Where a run is. counting: in the recount, which is last. rows: taken from the source, of this epoch."""
+
+    counting: bool
+    epoch: int
+    rows: int
+
+
+class Snapshot(NamedTuple):
+    """All that a run goes on from. values: plain values."""
+
+    position: Position
+    values: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class Snapshots(Protocol):
+    """Keeps the last snapshot somewhere. found: the one to go on from."""
+
+    found: Snapshot | None
+
+    def due(self) -> bool:
+        """Is it time for one?"""
+        ...
+
+    def save(self, snapshot: Snapshot) -> None: ...
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What `learn` made, in the coordinates of all rows that were met.
+
+    statistics : of the rows counted. columns : moments and distinct values of the columns. state : what to
+    go on from. drifting : (d,) bool, columns whose early and late rows differ.
+    """
+
+    tree: Tree
+    scaling: Scaling
+    statistics: Statistics
+    columns: ColumnProfile
+    state: LearnerState
+    passes: int
+    recounted: bool
+    drifting: np.ndarray
+
+
+def learn(
+    rows: RowSource,
+    params: FitParams,
+    state: LearnerState | None = None,
+    *,
+    threads: int = 1,
+    snapshots: Snapshots | None = None,
+) -> Learned:
+    """Learn a tree from rows, in as many epochs as they are worth, and count them at its leaves and splits.
+
+    Parameters
+    ----------
+    rows : RowSource
+    params : FitParams
+    state : LearnerState, optional
+        Go on from it, complete, in one epoch without a recount.
+    threads : int
+        The levels of the tree are shared among them; the result does not depend on it.
+    snapshots : Snapshots, optional
+        Where the run's state goes from time to time, and what to go on from.
+
+    Raises
+    ------
+    NoRows
+        When there are none.
+    """
+    if state is not None:
+        params = replace(params, passes=1, recount="no")
+    again = params.recount == "yes" or params.passes not in ("auto", 1)
+    if rows.rereadable or not again:
+        return _Run(rows, params, state, threads, snapshots).learned()
+    spooled = SpooledRows(rows)
+    try:
+        return _Run(spooled, params, state, threads, snapshots).learned()
+    finally:
+        spooled.close()
+
+
+def buffer_rows(params: FitParams, d: int) -> int:
+    """Rows that the shuffle buffer holds: as asked, else what fits BUFFER_ROWS and BUFFER_BYTES."""
+    if params.buffer_rows is not None:
+        return params.buffer_rows
+    return max(block_rows(d), min(BUFFER_ROWS, BUFFER_BYTES // (8 * d)))
+
+
+def passes_worth(rows: int) -> int:
+    """How many epochs are worth their time, by default, over rows that can be met again."""
+    return 4 if rows <= FEW_ROWS else 2
+
+
+class _Run:
+    """One call of `learn`: which schedule, how many epochs, and from where."""
+
+    learner: Learner
+
+    def __init__(
+        self,
+        rows: RowSource,
+        params: FitParams,
+        update: LearnerState | None,
+        threads: int,
+        snapshots: Snapshots | None,
+    ) -> None:
+        self.rows = rows
+        self.params = params
+        self.update = update
+        self.threads = threads
+        self.d = rows.n_features
+        self.block_rows = block_rows(self.d)
+        self.columns = ColumnProfile(self.d)
+        self.used = 0  # rows of the first epoch
+        self.passes = 1
+        self.drift: Drift | None = None
+        self.drifting = np.zeros(self.d, dtype=bool)
+        # What an update goes on from, once the learner's arrays are moved to the coordinates of all rows.
+        self.kept: LearnerState | None = None
+        self._snapshots = snapshots
+        self._found = snapshots.found if snapshots is not None else None
+        self._rescale_at = 0  # rows at which the coordinates are moved next
+
+    def learned(self) -> Learned:
+        counter = self._in_order() if self._keeps_order() else self._shuffled()
+        self.learner.join()
+        state = self.kept or _in_final_coordinates(self.learner, recounted=counter is not None)
+        return Learned(
+            tree=self.learner.tree,
+            scaling=self.learner.scaling,
+            statistics=self.learner.statistics() if counter is None else counter.statistics(),
+            columns=self.columns,
+            state=state,
+            passes=self.passes,
+            recounted=counter is not None,
+            drifting=self.drifting,
+        )
+
+    # -- schedules
+
+    def _keeps_order(self) -> bool:
+        return self.params.shuffle == "none" and self.params.passes == 1
+
+    def _in_order(self) -> Counter | None:
+        """One epoch as the rows come."""
+        stream = RowStream(self.rows.blocks(0))
+        if self._is_later((False, 0)):
+            self._take_up_later(stream)
+        else:
+            self._first_epoch_in_order(stream)
+        return self._recount_if_worth()
+
+    def _first_epoch_in_order(self, stream: RowStream) -> None:
+        update, met = self.update, 0
+        before = 0 if update is None or update.window_rows is None else int(update.window_rows[0])
+        if (found := self._take((False, 0))) is not None:
+            self._resume(found)
+            met = found.position.rows
+            stream.skip(met)
+        elif update is not None:
+            self._go_on_from(update)
+        first = None
+        resumed = found is not None or update is not None
+        if not resumed:
+            first = stream.take(SEED_ROWS)
+            if first is None:
+                raise NoRows("there are no rows", "a model is learned from rows")
+            self.columns.add(first)
+            self._start(self.columns.scaling(self.params.scale))
+        self.learner.begin_epoch(0, counting=True, reading=True, resumed=resumed)
+        if first is not None:
+            for k in range(0, len(first), self.block_rows):
+                self.learner.partial_fit(first[k : k + self.block_rows])
+            met = len(first)
+            self._save(Position(False, 0, met))
+        schedule = InOrder(stream, self.block_rows, met, before + met)
+        for X in schedule:
+            self.columns.add(X)
+            self.learner.partial_fit(X)
+            if schedule.doubled:
+                self.learner.re_express(self.columns.scaling(self.params.scale))
+            self._save(Position(False, 0, schedule.rows))
+        if not schedule.rows:
+            raise NoRows("there are no rows", "a model is learned from rows")
+        self.used = schedule.rows
+        self._end_of_first_epoch()
+
+    def _shuffled(self) -> Counter | None:
+        """In memory where the buffer holds all rows, else through the buffer."""
+        rows = self.rows
+        size = buffer_rows(self.params, self.d)
+        buffer = np.empty((size, self.d))
+        reorders = rows.reorders
+        if not reorders or (rows.n_rows or 0) <= size:
+            stream = RowStream(rows.blocks(IN_ORDER))
+            filled = stream.fill(buffer)
+            rest = stream.take(1) if filled == size else None
+            if rest is None and self.update is None:
+                return self._in_memory(buffer[:filled])
+            if rest is None or not reorders:
+                # An update has no second epoch to make, so that its rows need not be held.
+                if rest is not None:
+                    stream.put_back(rest)
+                return self._buffered(buffer[:filled], stream, reorders=False)
+        stream = RowStream(rows.blocks(0))
+        filled = stream.fill(buffer)
+        if filled < size and self.update is None:  # most rows could not be used
+            return self._in_memory(buffer[:filled])
+        return self._buffered(buffer[:filled], stream, reorders=True)
+
+    def _in_memory(self, X: np.ndarray) -> Counter | None:
+        if not len(X):
+            raise NoRows("there are no rows", "a model is learned from rows")
+        for k in range(0, len(X), self.block_rows):
+            self.columns.add(X[k : k + self.block_rows])
+        self._start(self.columns.scaling(self.params.scale))
+        self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
+        recount = self.params.recount != "no"
+        for epoch in range(self.passes):
+            start = self._begin_epoch(epoch, recount)
+            if start is None:
+                continue
+            schedule = InMemory(X, self.block_rows, self._rng(epoch), start)
+            for block in schedule:
+                self.learner.partial_fit(block)
+                self._save(Position(False, epoch, schedule.rows))
+        if not recount:
+            return None
+        counter, start = self._begin_recount()
+        schedule = InMemory(X, self.block_rows, None, start)
+        for block in schedule:
+            counter.update(block)
+            if self._is_due():
+                self._save(Position(True, 0, schedule.rows), counter.state())
+        counter.join()
+        return counter
+
+    def _buffered(self, buffer: np.ndarray, stream: RowStream, *, reorders: bool) -> Counter | None:
+        """Rows through the shuffle buffer; more epochs and a recount where they are worth it."""
+        params = self.params
+        if self._is_later((False, 0)):
+            self._take_up_later(stream)
+        else:
+            self._first_epoch(buffer, stream, watch=not reorders and params.shuffle != "none")
+        worth = self._worth_again()
+        if params.passes != "auto":
+            self.passes = params.passes
+        elif worth:
+            self.passes = passes_worth(self.used)
+        if self.passes > 1:
+            self.kept = None
+        recount = worth if params.recount == "auto" else params.recount == "yes"
+        for epoch in range(1, self.passes):
+            found = self._found
+            start = self._begin_epoch(epoch, recount, reading=True)
+            if start is None:
+                continue
+            stream = RowStream(self.rows.blocks(epoch))
+            stream.fill(buffer)
+            schedule = Buffered(buffer, stream, self.block_rows, self._rng(epoch))
+            self._through(schedule, epoch, found if start else None)
+            self.learner.join()
+        return self._recount_if_worth()
+
+    def _first_epoch(self, buffer: np.ndarray, stream: RowStream, *, watch: bool) -> None:
+        """watch: whether early and late rows are compared."""
+        if not len(buffer):
+            raise NoRows("there are no rows", "a model is learned from rows")
+        found = self._take((False, 0))
+        if watch:
+            self.drift = Drift(self.d, min(self.block_rows, len(buffer)))
+        if found is not None:
+            self._resume(found)
+            if self.drift is not None:
+                self.drift.restore(found.arrays)
+            self._rescale_at = found.values["rescale_at"]
+        else:
+            if self.update is not None:
+                self._go_on_from(self.update)
+            self._rescale_at = 2 * (int(self.columns.count.max()) or len(buffer))
+            unit = min(self.block_rows, len(buffer))
+            for k in range(0, len(buffer), unit):
+                self._note_arrival(buffer[k : k + unit])
+            if self.update is None:
+                self._start(self.columns.scaling(self.params.scale))
+        resumed = found is not None or self.update is not None
+        self.learner.begin_epoch(0, counting=True, reading=True, resumed=resumed)
+        schedule = Buffered(buffer, stream, self.block_rows, self._rng(0), self._arrived)
+        self._through(schedule, 0, found)
+        self.used = len(buffer) + schedule.rows
+        if self.drift is not None:
+            self.drifting = self.drift.excess() > Drift.CLEAR
+        self._end_of_first_epoch()
+
+    def _through(self, schedule: Buffered, epoch: int, found: Snapshot | None) -> None:
+        if found is not None:
+            schedule.restore(found.position.rows, found.arrays, found.values)
+        for X in schedule:
+            self.learner.partial_fit(X)
+            if self._is_due() and (held := schedule.state()) is not None:
+                arrays, values = held
+                if self.drift is not None and epoch == 0:
+                    arrays |= self.drift.state()
+                values["rescale_at"] = self._rescale_at
+                self._save(Position(False, epoch, schedule.rows), arrays, values)
+
+    def _note_arrival(self, X: np.ndarray) -> None:
+        self.columns.add(X)
+        if self.drift is not None:
+            self.drift.add(X)
+
+    def _arrived(self, X: np.ndarray) -> None:
+        """Rows of the first epoch, before they are learned from: when they are twice as many as at the last
+        time, the tree moves to the coordinates of all of them."""
+        self._note_arrival(X)
+        have = int(self.columns.count.max())
+        if have >= self._rescale_at:
+            self.learner.re_express(self.columns.scaling(self.params.scale))
+            while self._rescale_at <= have:
+                self._rescale_at *= 2
+
+    # -- epochs
+
+    def _begin_epoch(self, epoch: int, recount: bool, *, reading: bool = False) -> int | None:
+        """Begin an epoch, at the row to go on from; None where it was ended before.
+
+        It keeps statistics to move cuts by, or as the last one without a recount.
+        """
+        counting = self.params.learn.reseat == "yes" or (epoch == self.passes - 1 and not recount)
+        if self._is_later((False, epoch)):
+            return None
+        found = self._take((False, epoch))
+        if found is not None:
+            self._resume(found)
+        self.learner.begin_epoch(epoch, counting=counting, reading=reading, resumed=found is not None)
+        return 0 if found is None else found.position.rows
+
+    def _end_of_first_epoch(self) -> None:
+        """Center and scale become those of all rows; what a later run goes on from is kept as it was."""
+        self.learner.join()
+        state = self.learner.state()
+        self.kept = LearnerState(**{name: array.copy() for name, array in state.to_arrays().items()})
+        self.learner.re_express(self.columns.scaling(self.params.scale))
+
+    def _worth_again(self) -> bool:
+        return self.update is None and self.rows.rereadable and self.used <= AGAIN_ROWS
+
+    def _recount_if_worth(self) -> Counter | None:
+        recount = self.params.recount
+        if not (self._worth_again() if recount == "auto" else recount == "yes"):
+            return None
+        counter, start = self._begin_recount()
+        for X in RowStream(self.rows.blocks(IN_ORDER, start)).blocks(self.block_rows):
+            counter.update(X)
+            start += len(X)
+            if self._is_due():
+                self._save(Position(True, 0, start), counter.state())
+        counter.join()
+        return counter
+
+    def _begin_recount(self) -> tuple[Counter, int]:
+        found = self._take((True, 0))
+        if found is not None:
+            self._resume(found)
+        self.learner.join()
+        counter = Counter(self.learner.tree.freeze(), self.learner.scaling, self.threads)
+        if found is None:
+            return counter, 0
+        counter.restore(found.arrays)
+        return counter, found.position.rows
+
+    def _start(self, scaling: Scaling) -> None:
+        learn = self.params.learn
+        varying = np.flatnonzero(self.columns.square > 0)
+        tree = Tree.start(learn.depth, self.d, start=learn.start, seed=self.params.seed, axes=varying)
+        self.learner = Learner(tree, scaling, self.columns, self.params, self.threads)
+
+    def _go_on_from(self, state: LearnerState) -> None:
+        self.learner = Learner.from_state(state, self.params, self.threads)
+        self.columns = self.learner.columns
+
+    def _rng(self, epoch: int) -> np.random.Generator | None:
+        if self.params.shuffle == "none":
+            return None
+        return np.random.default_rng([self.params.seed, 2, epoch])
+
+    # -- snapshots
+
+    def _is_later(self, phase: tuple[bool, int]) -> bool:
+        """Did the run that is gone on from end in a later phase than this one?"""
+        return self._found is not None and self._found.position[:2] > phase
+
+    def _take(self, phase: tuple[bool, int]) -> Snapshot | None:
+        """The snapshot to go on from if it lies in this phase; once."""
+        if self._found is None or self._found.position[:2] != phase:
+            return None
+        found, self._found = self._found, None
+        return found
+
+    def _resume(self, found: Snapshot) -> None:
+        self._go_on_from(LearnerState.from_arrays(found.arrays))
+
+    def _take_up_later(self, stream: RowStream) -> None:
+        """Go on after the first epoch: what it left is in the snapshot."""
+        found = self._found
+        assert found is not None
+        if isinstance(self.rows, SpooledRows):  # its rows went with the process: they are read again
+            stream.drain()
+        self._resume(found)
+        self.rows.restore(found.values["source"])
+        self.used = found.values["used"]
+        self.drifting = np.array(found.values["drifting"], dtype=bool)
+        if f"{KEPT}window_rows" in found.arrays:
+            self.kept = LearnerState.from_arrays(found.arrays, KEPT)
+
+    def _is_due(self) -> bool:
+        return self._snapshots is not None and self._snapshots.due()
+
+    def _save(
+        self,
+        position: Position,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Hand over a snapshot if it is time."""
+        if self._snapshots is None or not self._is_due():
+            return
+        everything = self.learner.state().to_arrays() | dict(arrays or {})
+        if position[:2] > (False, 0) and self.kept is not None:
+            everything |= self.kept.to_arrays(KEPT)
+        told = {"used": self.used, "source": self.rows.state(), "drifting": self.drifting.tolist()}
+        self._snapshots.save(Snapshot(position, {**told, **(values or {})}, everything))
+
+
+KEPT = "kept_"  # before the names of arrays that were kept at the end of the first epoch
+
+
+def _in_final_coordinates(learner: Learner, *, recounted: bool) -> LearnerState:
+    """The state of a learner whose coordinates are those of all rows, without what the model has anyway."""
+    own = ("learning_", "window_") if recounted else "learning_"
+    arrays = learner.state().to_arrays()
+    return LearnerState.from_arrays({n: array for n, array in arrays.items() if not n.startswith(own)})

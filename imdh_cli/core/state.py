@@ -1,0 +1,75 @@
+"""What learning goes on from: one table of arrays, which model files, checkpoints and updates all follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, NamedTuple, get_type_hints
+
+import numpy as np
+
+from imdh_cli.compiled.histogram import BINS
+from imdh_cli.compiled.kernel import MOST_CODES
+
+
+class ArraySpec(NamedTuple):
+    """dtype as NumPy writes it; shape in numbers and letters: d features, m splits, n nodes, L leaves."""
+
+    dtype: str
+    shape: tuple[str | int, ...]
+
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerState:
+    """A learner between two blocks. A field that is None has in a model the value of its own array."""
+
+    learned_counts: Annotated[Array, "<i8", "n"]  # rows that every node has met
+    mean_squares: Annotated[Array, "<f8", "m"]  # rho2: mean square per coordinate
+    learned_offsets: Annotated[Array, "<f8", "m"]  # b, not moved where a split is flat
+    variances: Annotated[Array, "<f8", "m"]  # s2: projected variance
+    anchors: Annotated[Array, "<f8", "m"]  # the offset that the penalty is about
+    fill: Annotated[Array, "<f8", "d"]  # the z of a missing cell
+    column_counts: Annotated[Array, "<i8", "d"]  # cells that hold a number
+    column_shifts: Annotated[Array, "<f8", "d"]  # what the sums are taken about
+    column_sums: Annotated[Array, "<f8", "d"]  # sum of x - shift
+    column_squares: Annotated[Array, "<f8", "d"]  # sum of (x - shift)^2
+    column_codes: Annotated[Array, "<f8", "d", MOST_CODES]  # distinct values, in the order met
+    column_code_counts: Annotated[Array, "<i8", "d"]  # how many, MOST_CODES + 1 for more
+    # The coordinates learned in, where rows had not all been met.
+    learning_directions: Annotated[Array | None, "<f8", "m", "d"] = None  # v, unit
+    learning_pivots: Annotated[Array | None, "<f8", "n", "d"] = None  # means of the rows met
+    learning_center: Annotated[Array | None, "<f8", "d"] = None
+    learning_scale: Annotated[Array | None, "<f8", "d"] = None
+    # The last two windows of statistics.
+    window_rows: Annotated[Array | None, "<i8", 2] = None  # rows met, and how many end the window under way
+    window_counts: Annotated[Array | None, "<i8", 2, "L"] = None  # rows counted at every leaf
+    window_means: Annotated[Array | None, "<f8", 2, "L", "d"] = None
+    window_squares: Annotated[Array | None, "<f8", 2, "L", "d"] = None  # sums of squares about the means
+    window_histograms: Annotated[Array | None, "<i8", 2, "m", BINS] = None  # of projections
+
+    def to_arrays(self, prefix: str = "") -> dict[str, np.ndarray]:
+        """By name, what is None left out."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {prefix + name: value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> LearnerState:
+        """The inverse of `to_arrays`; arrays of other names are ignored.
+
+        Raises
+        ------
+        KeyError
+            When one that is needed is missing.
+        """
+        needed = {f.name: f.default is not None for f in fields(cls)}
+        names = [name for name, must in needed.items() if must or prefix + name in arrays]
+        return cls(**{name: arrays[prefix + name] for name in names})
+
+
+SCHEMA = {
+    name: ArraySpec(hint.__metadata__[0], hint.__metadata__[1:])
+    for name, hint in get_type_hints(LearnerState, include_extras=True).items()
+}

@@ -1,0 +1,142 @@
+"""A learned tree -> a model; a model -> what learning goes on from, or other statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from imdh_cli.compiled.kernel import MOST_CODES
+from imdh_cli.core import pruning
+from imdh_cli.core.discrete_gaps import without_gaps
+from imdh_cli.core.learn import Learned
+from imdh_cli.core.learner import WINDOW_ROWS
+from imdh_cli.core.pruning import Pruning
+from imdh_cli.core.state import LearnerState
+from imdh_cli.core.statistics import Statistics
+from imdh_cli.errors import DataError, UsageError
+from imdh_cli.model.model import Model
+from imdh_cli.params import PruneParams
+
+LARGEST_UNSCALED = 1e60  # mean and sd of a column that is not scaled
+LARGEST_LEARNED = 1e130
+
+
+def prune(learned: Learned, params: PruneParams) -> Pruning:
+    """Choose the clusters of a learned tree."""
+    tree, steps = learned.tree, learned.columns.steps(learned.scaling.scale)
+    counts, means, squares = learned.statistics.of_nodes()
+    histograms = without_gaps(learned.statistics.histograms, tree.directions, np.sqrt(tree.variances), steps)
+    return pruning.prune(counts, means, squares, tree.pivots, histograms, params)
+
+
+def build(learned: Learned, names: Sequence[str], chosen: Pruning, metadata: Mapping[str, Any]) -> Model:
+    """The model of a learned tree and its pruning.
+
+    Parameters
+    ----------
+    learned : Learned
+    names : (d,) the features
+    chosen : Pruning
+    metadata : what the model says of itself
+    """
+    tree, scaling = learned.tree, learned.scaling
+    thresholds, offsets = tree.frozen()
+    counts, means, squares = learned.statistics.of_nodes()
+    return Model(
+        feature_names=list(names),
+        center=scaling.center,
+        scale=scaling.scale,
+        directions=tree.directions,
+        thresholds=thresholds,
+        offsets=offsets,
+        pivots=tree.pivots,
+        projection_sd=np.sqrt(tree.variances),
+        histograms=learned.statistics.histograms,
+        means=means,
+        counts=counts,
+        sums_of_squares=squares,
+        merge_order=chosen.merge_order,
+        cluster_of_leaf=chosen.cluster_of_leaf,
+        metadata=dict(metadata),
+        extras={"code_steps": learned.columns.steps(scaling.scale)} | learned.state.to_arrays(),
+    )
+
+
+def check_range(learned: Learned, names: Sequence[str], scale: str) -> None:
+    """Refuse what would leave the range of numbers further on.
+
+    Raises
+    ------
+    DataError
+        For values without scaling whose squares' squares do not fit, by column.
+    UsageError
+        When learning diverged, as it can with steps that never shrink.
+    """
+    columns = learned.columns
+    if scale == "none":
+        large = np.abs(columns.mean) + np.sqrt(columns.square / np.maximum(columns.count, 1))
+        if not (large <= LARGEST_UNSCALED).all():
+            name = names[int(np.argmax(~(large <= LARGEST_UNSCALED)))]
+            raise DataError(
+                f'column "{name}" holds values too large for --scale none', "leave --scale none out"
+            )
+    tree = learned.tree
+    for array in (tree.directions, tree.offsets, tree.pivots, tree.variances):
+        if not (np.abs(array) <= LARGEST_LEARNED).all():
+            raise UsageError(
+                "learning diverged: its steps were too large",
+                "use a --clamp, a smaller --rate or --penalty, or a larger --learning-decay",
+            )
+
+
+def with_statistics(model: Model, statistics: Statistics) -> Model:
+    """The same tree, counted on other rows."""
+    counts, means, squares = statistics.of_nodes()
+    rows = model.metadata["rows"] | {"counted": int(counts[0])}
+    return replace(
+        model,
+        counts=counts,
+        means=means,
+        sums_of_squares=squares,
+        histograms=statistics.histograms,
+        metadata=model.metadata | {"statistics": "recounted", "rows": rows},
+    )
+
+
+def learner_state(model: Model) -> LearnerState:
+    """What learning goes on from. Where the model's arrays were recounted, the rows counted are the window
+    under way.
+
+    Raises
+    ------
+    UsageError
+        When the model does not hold it (it is optional in the file).
+    """
+    needed = ("learned_counts", "mean_squares", "learned_offsets", "variances", "column_counts")
+    if any(name not in model.extras for name in needed):
+        raise UsageError("the model does not hold what learning goes on from", "fit it again, from all data")
+    leaves = slice(model.n_splits, None)
+    zero = np.zeros_like
+    counted = int(model.counts[0])
+    following = WINDOW_ROWS
+    while following <= counted:
+        following *= 2
+    own = {
+        "anchors": np.zeros(model.n_splits),
+        "learning_directions": model.directions,
+        "learning_pivots": model.pivots,
+        "learning_center": model.center,
+        "learning_scale": model.scale,
+        "fill": np.zeros(model.n_features) if model.params.scale != "none" else model.means[0],
+        "column_codes": np.zeros((model.n_features, MOST_CODES)),
+        "column_code_counts": np.full(model.n_features, MOST_CODES + 1),  # no column is coded
+        "window_rows": np.array([counted, following], dtype=np.int64),
+        "window_counts": np.stack([zero(model.counts[leaves]), model.counts[leaves]]),
+        "window_means": np.stack([zero(model.means[leaves]), model.means[leaves]]),
+        "window_squares": np.stack([zero(model.means[leaves]), model.sums_of_squares[leaves]]),
+        "window_histograms": np.stack([zero(model.histograms), model.histograms]),
+    }
+    return LearnerState.from_arrays(own | model.extras)

@@ -1,0 +1,164 @@
+"""A source -> the rows that can be used, as matrices, counted, with progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from imdh_cli.core.learn import buffer_rows
+from imdh_cli.errors import DataError
+from imdh_cli.features import FeatureSpec, Tally, extract
+from imdh_cli.params import FitParams
+from imdh_cli.rows.prefetch import prefetch_in
+from imdh_cli.rows.shuffle import interleave, open_at_once
+from imdh_cli.rows.source import IN_ORDER, RowSource, skip
+from imdh_cli.sources.base import Chunk, Fragment, Source
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a pass is. rows: read in this pass. read, size: bytes, size None where unknown."""
+
+    task: str
+    rows: int
+    total_rows: int | None
+    read: int
+    size: int | None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class FeatureRows(RowSource):
+    """The used rows of a source as matrices (rows, d); what became of the others is in tallies.
+
+    tally : of the reading under way. first_tally : of the first one that came to its end.
+    params : how epochs are put in order: `shuffle`, `seed`, `buffer_rows`; by default rows keep their order.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        spec: FeatureSpec,
+        on_progress: OnProgress | None = None,
+        task: str = "learning",
+        *,
+        params: FitParams | None = None,
+        threads: int = 1,
+    ) -> None:
+        self.source = source
+        self.spec = spec
+        self.n_features = len(spec.names)
+        self.rereadable = source.rereadable
+        self.tally = Tally()
+        self.first_tally: Tally | None = None
+        self._task = task
+        self._on_progress = on_progress
+        self._params = params
+        self._threads = threads
+
+    @property
+    def reorders(self) -> bool:
+        return self._fragments() is not None
+
+    @property
+    def n_rows(self) -> int | None:
+        fragments = self._fragments()
+        if fragments is None:
+            return self.source.rows
+        rows = [fragment.about if fragment.rows is None else fragment.rows for fragment in fragments]
+        return None if None in rows else sum(n or 0 for n in rows)
+
+    def blocks(self, epoch: int, start: int = 0) -> Iterator[np.ndarray]:
+        """As of `RowSource`: an epoch in the random order of its own where that can be had."""
+        self.tally = Tally()
+        if self.first_tally is not None:
+            self._task = f"pass {epoch + 1}" if epoch > 0 else "counting"
+        matrices = None
+        if epoch != IN_ORDER and (fragments := self._fragments()) is not None:
+            matrices = self._mixed(fragments, epoch)
+        yield from skip(matrices if matrices is not None else self.in_order(), start)
+        if self.first_tally is None:
+            self.first_tally = self.tally
+
+    def in_order(self) -> Iterator[np.ndarray]:
+        """All used rows in input order."""
+        return self._matrices(self.source.chunks(self.spec.source_columns))
+
+    def state(self) -> dict[str, Any]:
+        """The first reading's tally."""
+        return {} if self.first_tally is None else asdict(self.first_tally)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.first_tally = Tally(**state)
+
+    def no_rows(self) -> DataError:
+        """What to raise when no row can be used."""
+        return no_rows(self.tally, self.source)
+
+    def _matrices(self, chunks: Iterable[Chunk]) -> Iterator[np.ndarray]:
+        for chunk in chunks:
+            X, used = extract(
+                chunk, self.spec, self.tally, first_row=self.tally.rows, source_name=name_of(self.source)
+            )
+            if self._on_progress is not None:
+                s = self.source
+                self._on_progress(Progress(self._task, self.tally.rows, s.rows, s.bytes_read, s.size))
+            yield X if used.all() else X[used]
+
+    def _fragments(self) -> list[Fragment] | None:
+        """The parts of the input that can be met in any order; None where the order is to be kept."""
+        if self._params is None or self._params.shuffle != "auto" or not self.rereadable:
+            return None
+        return self.source.fragments(self.spec.source_columns) or None
+
+    def _mixed(self, fragments: list[Fragment], epoch: int) -> Iterator[np.ndarray]:
+        assert self._params is not None
+        at_once = open_at_once(((f.rows, f.size, f.held) for f in fragments), self.n_features)
+        buffered = buffer_rows(self._params, self.n_features)
+        with self._pool() as pool:
+            yield from interleave(
+                [(f.size, partial(self._rows_of, f, pool)) for f in fragments],
+                np.random.default_rng([self._params.seed, 3, epoch]),
+                at_once=at_once,
+                run_rows=int(np.clip(buffered // (4 * min(at_once, len(fragments))), 1, 256)),
+            )
+
+    def _rows_of(self, fragment: Fragment, pool: Executor | None) -> Iterator[np.ndarray]:
+        chunks = fragment.chunks()
+        return self._matrices(chunks if pool is None else prefetch_in(pool, chunks))
+
+    def _pool(self) -> AbstractContextManager[Executor | None]:
+        """What reads fragments while rows are learned from. Text is parsed in several threads; an open
+        Parquet file, which its row groups share, is left to one."""
+        if self._threads == 1:
+            return nullcontext()
+        text = all(part.format == "csv" for part in self.source.parts)
+        return ThreadPoolExecutor(self._threads if text else 1, "fragments")
+
+
+def name_of(source: Source) -> str:
+    """The source in a message: its first part."""
+    return source.parts[0].name if source.parts else "the input"
+
+
+def no_rows(tally: Tally, source: Source) -> DataError:
+    """The error for an input of which no row can be used."""
+    name = name_of(source)
+    if tally.rows == 0:
+        return DataError(f"{name}: no data rows", "a model is learned from rows")
+    lost = {c: tally.missing.get(c, 0) + tally.infinite.get(c, 0) for c in tally.missing | tally.infinite}
+    worst = max(lost, key=lambda c: lost[c], default=None)
+    hint = "use --missing mean, or choose columns with -c"
+    if worst is not None:
+        hint = (
+            f'column "{worst}" is empty, infinite or beyond 1e100 in {lost[worst]} of {tally.rows} rows: '
+            "leave it out with -x, or use --missing mean"
+        )
+    return DataError(f"{name}: none of its {tally.rows} rows can be used", hint)
