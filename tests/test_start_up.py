@@ -82,9 +82,7 @@ def installed(folder) -> Iterator[Path]:
         copy = Path(name)
         shutil.copytree(ROOT / "imdh_cli", copy / "imdh_cli", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(folder / "m.npz", copy)
-        (
-            copy / "imdh_cli" / "compiled" / "__pycache__"
-        ).touch()  # no folder can be made here, not even by root
+        (copy / "imdh_cli" / "compiled" / "__pycache__").touch()  # no folder can be made, not even by root
         paths = [copy, *copy.rglob("*")]
         for path in paths:
             path.chmod(0o555 if path.is_dir() else 0o444)
@@ -111,7 +109,6 @@ def test_a_read_only_package_and_no_home(folder, installed):
     assert b"cannot be kept between runs" in done.stderr
 
 
-@pytest.mark.long
 def test_several_first_runs_at_once(folder, tmp_path):
     """All compile and write the same cache."""
     (tmp_path / "cache").mkdir()
@@ -126,7 +123,6 @@ def test_several_first_runs_at_once(folder, tmp_path):
     assert list((tmp_path / "cache").rglob("*.o"))
 
 
-@pytest.mark.long
 def test_a_run_says_that_it_compiles_when_it_does(folder, tmp_path):
     """The first one, and one after the code could have been written by somebody else."""
     env = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}

@@ -106,7 +106,8 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Compiled]:
 def _kind(argument: Any) -> str | None:
     """Type and dimensions of an array ("d2": float64, 2), the type of a number; None for what is unusual."""
     if isinstance(argument, np.ndarray):
-        return f"{argument.dtype.char}{argument.ndim}" if argument.flags.carray else None
+        usual = argument.flags.c_contiguous and argument.flags.aligned
+        return f"{argument.dtype.char}{argument.ndim}" if usual else None
     for char, types in (("?", (bool, np.bool_)), ("l", (int, np.integer)), ("d", (float,))):
         if isinstance(argument, types):
             return char

@@ -55,7 +55,9 @@ class ArrayRows(RowSource):
         if not arrays or any(X.ndim != 2 or X.shape[1] != arrays[0].shape[1] for X in arrays):
             raise ValueError("rows are arrays of two dimensions that have the same number of columns")
         self.n_features = arrays[0].shape[1]
-        self._arrays = [np.require(X, np.float64, ["C"]) for X in arrays]
+        self._arrays = [np.require(X, np.float64, ["C"]).view() for X in arrays]
+        for X in self._arrays:
+            X.flags.writeable = False  # the caller's
 
     @property
     def n_rows(self) -> int:
