@@ -139,8 +139,7 @@ class FeatureRows(RowSource):
         Parquet file, which its row groups share, is left to one."""
         if self._threads == 1:
             return nullcontext()
-        text = all(part.format == "csv" for part in self.source.parts)
-        return ThreadPoolExecutor(self._threads if text else 1, "fragments")
+        return ThreadPoolExecutor(self._threads if self.source.parallel_fragments else 1, "fragments")
 
 
 def name_of(source: Source) -> str:
