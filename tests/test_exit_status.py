@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -164,6 +165,12 @@ def test_help_starts_with_examples(words):
     text = imdh(*words).text
     assert text.startswith("Usage: imdh")
     assert text.index("Examples:") < text.index("Options:")
+
+
+def test_the_help_page_tells_what_each_status_means():
+    text = " ".join(imdh("--help").text.split())
+    told = re.findall(r"(\d+) [a-z]", text[text.index("Exit status:") :])
+    assert list(map(int, told)) == sorted(ExitStatus)
 
 
 def test_the_version():

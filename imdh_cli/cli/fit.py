@@ -146,7 +146,13 @@ LOUD = 0.05  # a share of rows left out from which the note is a warning
 def fit(context: click.Context, /, data: tuple[str, ...], **o: Any) -> None:
     """Learn clusters in one pass over DATA and write the model.
 
-    DATA: files, folders, quoted globs, `-` for stdin; CSV, Parquet, Arrow IPC and ORC, compressed or not.
+    DATA: files, folders, quoted globs, `-` for stdin, addresses (https:, s3:, gs:, hdfs:); CSV, Parquet,
+    Arrow IPC and ORC, compressed (gzip, zstd, bzip2) or not.
+
+    Features are the columns of numbers: whole (beyond 2^53 rounded, with a note), floating, decimal, and
+    true and false as 1 and 0. Left out, with a note, are text (see --categorical), dates and times, lists
+    and other nested columns, columns without a value, and what looks like an identifier (whole numbers that
+    only rise or only fall) unless -c names it.
     """
     locations = options.locations(data, context)
     with Console(o) as console:

@@ -36,6 +36,18 @@ COMMANDS = {
     imdh prune model.npz -k 12                    # another number of clusters, no data needed
     zcat big.csv.gz | imdh fit - -o model.npz     # streams, too
     """,
+    epilog="""
+    Exit status: 0 done, 1 failed (a full disk, an output that cannot be written, a bug), 2 the command line
+    is wrong, 3 the data cannot be used as asked, 4 the model file cannot be used, 130 interrupted. Outputs
+    appear whole or not at all.
+
+    Environment: NUMBA_CACHE_DIR, a folder for compiled code instead of the package's or the user's cache;
+    TMPDIR, for streams that are read more than once; NO_COLOR.
+
+    \b
+    Completion: eval "$(_IMDH_COMPLETE=bash_source imdh)"    in ~/.bashrc; zsh_source in ~/.zshrc
+                _IMDH_COMPLETE=fish_source imdh | source     in ~/.config/fish/config.fish
+    """,
 )
 @click.version_option(__version__, "-V", "--version", prog_name="imdh", message="%(prog)s %(version)s")
 @click.pass_context

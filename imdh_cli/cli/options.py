@@ -126,10 +126,20 @@ def missing_option(default: str) -> Command:
 
 
 reading_options = apply(
-    click.option("--null-value", "null_values", multiple=True, help="Text that means missing; repeatable."),
-    click.option("--delimiter", help="CSV: between cells. Default: told from the first rows."),
+    click.option(
+        "--null-value",
+        "null_values",
+        multiple=True,
+        help="CSV: text that means missing, beside the empty cell, NA, null, NaN and the like; repeatable.",
+    ),
+    click.option(
+        "--delimiter",
+        help="CSV: between cells. Default: told by a first line sep=; or from the rows, among , ; | tab.",
+    ),
     click.option("--decimal", default=".", show_default=True, help="CSV: the decimal point.", metavar="CHAR"),
-    click.option("--encoding", default="utf-8", show_default=True, help="CSV: of the text."),
+    click.option(
+        "--encoding", default="utf-8", show_default=True, help="CSV: of the text; a byte order mark wins."
+    ),
     click.option("--no-header", is_flag=True, help="CSV: the first row is data."),
     click.option(
         "--format",
@@ -142,7 +152,8 @@ reading_options = apply(
         type=click.Choice(["error", "skip"]),
         default="error",
         show_default=True,
-        help="CSV: a row of another length, or with text where a number belongs.",
+        help="CSV: a row of another length, or with text where a number belongs: stop and name it, or "
+        "count it and label it -1.",
     ),
     click.option("--max-rows", type=Whole(), help="Read no more rows than this."),
     click.option(
