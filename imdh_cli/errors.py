@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """What the shell sees. Documented in the README; one test each."""
+    """What the shell sees. Documented by `imdh --help`; one test each."""
 
     DONE = 0
     FAILED = 1  # a bug, a full disk, an output that could not be written

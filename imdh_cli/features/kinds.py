@@ -1,6 +1,6 @@
 """What a column holds, in a word; how values and names are quoted.
 
-The rule for each Arrow type (the README shows the same table):
+The rule for each Arrow type (`imdh fit --help` says it in words):
 
     int8 .. int64, uint8 .. uint32, float32, double   used
     uint64, int64 beyond 2^53                         used, rounded to a double, with a note
