@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+import click
 import pytest
 
-from imdh_cli.report.words import listing
+from imdh_cli.cli.command import argument, command
+from imdh_cli.cli.console import OutputOptions
+from imdh_cli.option import Given, option
+from imdh_cli.words import listing
 from tests.cli import blobs, imdh, one_line_error, write
 
 REALS = (
@@ -49,6 +55,11 @@ def test_a_whole_number_beyond_64_bits_is_refused_by_the_option_s_name(option):
     assert option in said
 
 
+def test_more_passes_than_anybody_waits_for_are_refused_with_the_range():
+    said = one_line_error(imdh("fit", "nothing.csv", "--passes", 99999999, status=2).err)
+    assert said == "Invalid value for '--passes': '99999999' is neither a number from 1 to 10,000 nor auto"
+
+
 def test_more_clusters_than_are_allowed_is_a_contradiction():
     said = one_line_error(imdh("fit", "nothing.csv", "-k", 5, "--max-clusters", 3, status=2).err)
     assert said == "-k 5 is more than --max-clusters 3 allows"
@@ -75,7 +86,7 @@ def test_the_least_size_is_named_where_it_is_the_cause(model, tmp_path):
 
 
 def test_no_data_at_a_terminal_is_the_help_and_an_error(monkeypatch):
-    monkeypatch.setattr("imdh_cli.cli.options._at_terminal", lambda: True)
+    monkeypatch.setattr("imdh_cli.cli.inputs._at_terminal", lambda: True)
     ran = imdh("fit", status=2)
     assert ran.err.startswith("Usage: imdh fit")
     assert ran.err.splitlines()[-2:] == [
@@ -84,14 +95,20 @@ def test_no_data_at_a_terminal_is_the_help_and_an_error(monkeypatch):
     ]
 
 
+def test_reading_from_a_terminal_is_said_at_once(monkeypatch):
+    monkeypatch.setattr("imdh_cli.cli.inputs._at_terminal", lambda: True)
+    ran = imdh("fit", "-", status=3)
+    assert ran.err.splitlines()[0] == "reading what is typed; Ctrl-D ends it"
+
+
 def test_a_model_in_the_place_of_data_is_told(table, model):
     for words in (["assign", model], ["prune", model], ["report", model], ["fit"]):
         ran = imdh(*words, model, status=3)
         assert one_line_error(ran.err) == f"{model}: this is a model, not data"
-    for command in ("assign", "prune", "report"):
-        ran = imdh(command, table, model, status=4)
+    for name in ("assign", "prune", "report"):
+        ran = imdh(name, table, model, status=4)
         assert one_line_error(ran.err) == f"{table}: not a model file, but {model} is"
-        assert f"the model comes first: imdh {command} MODEL DATA" in ran.err
+        assert f"the model comes first: imdh {name} MODEL DATA" in ran.err
 
 
 def test_a_file_that_looks_like_an_option_is_told_how_to_name(table, tmp_path, monkeypatch):
@@ -159,22 +176,79 @@ def test_a_checkpoint_of_an_earlier_run_is_noted(table, tmp_path):
     ],
 )
 def test_a_speed_is_said_in_a_unit_that_shows_it(speed, words):
-    from imdh_cli.cli.console import speed_in_words
+    from imdh_cli.cli.messages import speed_in_words
 
     assert speed_in_words(speed) == words
 
 
-def test_the_parts_of_a_cluster_are_listed(monkeypatch):
-    from imdh_cli.cli import resume as resuming
+def test_the_parts_of_a_cluster_are_listed():
+    from imdh_cli.cli.messages import change_lines
 
     fate = {"cluster": 2, "node": 5, "became": [3, 4, 5], "how": "split"}
-    monkeypatch.setattr("imdh_cli.pipeline.prune.cluster_changes", lambda *_: [fate])
-    assert resuming.change_lines(None, None) == ["cluster 2 (node 5) was split into clusters 3, 4 and 5"]
+    assert list(change_lines([fate])) == ["cluster 2 (node 5) was split into clusters 3, 4 and 5"]
 
 
 def test_views_that_exclude_each_other_are_listed(model):
     said = one_line_error(imdh("report", model, "--csv", "--tree", "--node", 1, status=2).err)
     assert said == "--csv, --tree and --node cannot be had at once"
+
+
+# --- one field, one option ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inner:
+    few: tuple[Literal["a", "b"], ...] = option((), "Some.", "--of")
+    header: bool = option(True, "No.", "--no-header")
+    rate: float = option(0.5, "How fast.", min=0, max=1, above=True)
+    limit: int | Literal["auto"] = option("auto", "How many.", min=2, section="Method")
+    words: tuple[str, ...] = option((), "Each.", repeatable=True)
+    plain: int = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    data: tuple[str, ...] = argument("DATA...")
+    given: Given[Inner]
+    out: OutputOptions
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("", {}),
+        ("--of b,a,b --rate 1", {"few": ("b", "a"), "rate": 1.0}),
+        ("--no-header --limit 2", {"header": False, "limit": 2}),
+        ("--limit auto --words x,y --words z", {"words": ("x,y", "z")}),
+    ],
+)
+def test_a_command_gets_what_was_typed_as_a_value_of_its_dataclass(words, changes):
+    got = []
+    typed = command(Outer, examples="")(lambda o, console: got.append(o))
+    typed.main([*words.split(), "d.csv"], standalone_mode=False)
+    assert got[0].given.over(Inner()) == replace(Inner(), **changes)
+    other = Inner(header=False, rate=0.25, limit=9, plain=8)
+    assert got[0].given.over(other) == replace(
+        other, **changes | ({"limit": "auto"} if "auto" in words else {})
+    )
+    assert got[0].data == ("d.csv",)
+
+
+@pytest.mark.parametrize(
+    "words", ["--of c", "--rate 0", "--rate 1.1", "--rate nan", "--limit 1", "--limit no"]
+)
+def test_a_command_refuses_what_the_field_does_not_allow(words):
+    typed = command(Outer, examples="")(lambda o, console: None)
+    with pytest.raises(click.BadParameter):
+        typed.main([*words.split(), "d.csv"], standalone_mode=False)
+
+
+def test_an_option_is_described_by_its_field():
+    typed = command(Outer, examples="")(lambda o, console: None)
+    page = " ".join(typed.get_help(click.Context(typed)).split())
+    assert "--rate X How fast. Default: 0.5. [0<x<=1]" in page
+    assert "Method: --limit N|auto How many. Default: auto. [x>=2]" in page
+    assert "plain" not in page
 
 
 # --- help -----------------------------------------------------------------------------------------

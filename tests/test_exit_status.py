@@ -505,7 +505,6 @@ def test_a_signal_in_a_callback_of_compiled_code_is_not_lost():
 READING = """
 import io, os, signal, threading, time
 import pyarrow.csv
-from imdh_cli.cli import options
 from click.testing import CliRunner
 from imdh_cli.cli.fit import fit
 CliRunner().invoke(fit, ["none.csv"])

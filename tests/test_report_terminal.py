@@ -16,7 +16,8 @@ from imdh_cli.report import terminal
 from imdh_cli.report.agreement import Truth
 from imdh_cli.report.draw import ASCII, BLOCKS, bar, columns
 from imdh_cli.report.summary import summarise
-from imdh_cli.report.words import percent, printable, quantity, signed, spread
+from imdh_cli.report.words import percent, quantity, signed, spread
+from imdh_cli.words import printable
 from tests.models import make
 
 HOSTILE = [

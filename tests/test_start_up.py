@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from imdh_cli.cli import options
+from imdh_cli.cli import runtime
 from tests.cli import PROGRAM, ROOT, blobs, descend, imdh, labels, one_line_error, program, start, write
 
 HEAVY = ("numba", "llvmlite", "numpy", "pyarrow", "pandas", "rich", "jinja2", "matplotlib", "fsspec")
@@ -215,8 +215,8 @@ def test_the_quota_of_the_control_group_caps_the_threads(monkeypatch, tmp_path, 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)), raising=False)
-    monkeypatch.setattr(options, "Path", lambda name: tmp_path / Path(name).relative_to("/sys/fs/cgroup"))
-    assert options.usable_threads() == threads
+    monkeypatch.setattr(runtime, "Path", lambda name: tmp_path / Path(name).relative_to("/sys/fs/cgroup"))
+    assert runtime.usable_threads() == threads
 
 
 # --- terminals and files --------------------------------------------------------------------------

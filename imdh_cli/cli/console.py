@@ -6,25 +6,38 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from imdh_cli.report.words import printable
+from imdh_cli.cli.messages import speed_in_words
+from imdh_cli.option import option
+from imdh_cli.words import printable
 
 if TYPE_CHECKING:
     from imdh_cli.pipeline.feature_rows import Progress
 
 
+@dataclass(frozen=True)
+class OutputOptions:
+    """What any command writes, and how much it says."""
+
+    force: bool = option(False, "Replace an output that exists.", "-f", "--force", neutral=True)
+    quiet: bool = option(False, "No summary, notes or progress; errors only.", "-q", "--quiet", neutral=True)
+    verbose: bool = option(False, "Tell more: files, columns, caches.", "-v", "--verbose", neutral=True)
+    debug: bool = option(False, "Show the traceback of an error.", neutral=True)
+    no_progress: bool = option(False, "No progress display.", neutral=True)
+    no_color: bool = option(False, "No colours (as with NO_COLOR set).", neutral=True)
+
+
 class Console:
     """stderr, as quiet or talkative as asked. Nothing here is data; data go to stdout."""
 
-    def __init__(self, o: dict[str, Any]) -> None:
-        self.quiet: bool = o["quiet"]
-        self.verbose: bool = o["verbose"] and not o["quiet"]
+    def __init__(self, o: OutputOptions) -> None:
+        self.quiet = o.quiet
+        self.verbose = o.verbose and not o.quiet
         terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._progress = terminal and not self.quiet and not o["no_progress"]
-        self._color = terminal and not o["no_color"] and not os.environ.get("NO_COLOR")
+        self._progress = terminal and not self.quiet and not o.no_progress
+        self._color = terminal and not o.no_color and not os.environ.get("NO_COLOR")
         self._display: Any = None
         self._task: Any = None
         self._name = ""
@@ -114,52 +127,3 @@ class Console:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def echo_json(value: Any, *, err: bool = False) -> None:
-    """JSON, as UTF-8 where that is possible: the name of a file may hold bytes that are no UTF-8."""
-    import json
-
-    text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = json.dumps(value, indent=2, allow_nan=False)
-    click.echo(text, err=err)
-
-
-def takes_stdout(output: str | None) -> bool:
-    """Whether an output is standard output, so that nothing else may go there."""
-    return output in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-def peak_memory_mb() -> float:
-    """The most memory this process has held, in MB."""
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-def threads_asked(asked: int | None, console: Console) -> int:
-    """How many threads to use: as asked, but no more than there are processors."""
-    from imdh_cli.cli.options import usable_threads
-
-    usable = usable_threads()
-    if asked is None:
-        return usable
-    if asked > usable:
-        console.note(f"--threads {asked}: this process may use {usable}, which is what is used")
-    return min(asked, usable)
-
-
-def speed_in_words(speed: float) -> str:
-    """Rows per second: `1.25 million rows/s`, `31 thousand rows/s`, `240 rows/s`."""
-    if speed >= 1e5:
-        return f"{speed / 1e6:.2f} million rows/s"
-    return f"{speed / 1e3:.0f} thousand rows/s" if speed >= 1e3 else f"{speed:.0f} rows/s"
-
-
-def plural(n: int, word: str, words: str | None = None) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{n:,} {word if n == 1 else words or word + 's'}"

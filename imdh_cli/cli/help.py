@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import click
+
+HELP = {"help_option_names": ["-h", "--help"]}
+SECTIONS = ("Options", "Columns", "Number of clusters", "Method", "Learning rule", "Reading DATA")
+
+
+class SectionedOption(click.Option):
+    """An option, and the heading that it stands under."""
+
+    def __init__(self, *args: Any, section: str = SECTIONS[0], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
 
 
 def _write_examples(formatter: click.HelpFormatter, examples: str) -> None:
@@ -17,31 +27,22 @@ def _write_examples(formatter: click.HelpFormatter, examples: str) -> None:
 
 
 class ExamplesCommand(click.Command):
-    """A command whose help page shows examples before anything else, and long lists of options in parts.
+    """A command whose help page shows examples before anything else, and long lists of options in parts."""
 
-    sections: headings and the options below them, by their first long names; what is in none is listed
-    under "Options", which comes first.
-    """
-
-    def __init__(
-        self, *args: Any, examples: str = "", sections: Mapping[str, str] | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
-        self.sections = {heading: names.split() for heading, names in (sections or {}).items()}
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_usage(ctx, formatter)
         _write_examples(formatter, self.examples)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        heading_of = {name: heading for heading, names in self.sections.items() for name in names}
-        listed: dict[str, list[tuple[str, str]]] = {"Options": [], **{h: [] for h in self.sections}}
+        listed: dict[str, list[tuple[str, str]]] = {heading: [] for heading in SECTIONS}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
-                headings = [heading_of[name] for name in param.opts if name in heading_of]
-                listed[headings[0] if headings else "Options"].append(record)
+                listed[getattr(param, "section", SECTIONS[0])].append(record)
         for heading, records in listed.items():
             if records:
                 with formatter.section(heading):

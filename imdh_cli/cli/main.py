@@ -13,7 +13,7 @@ import click
 
 from imdh_cli import __version__
 from imdh_cli.cli import signals
-from imdh_cli.cli.help import ExamplesGroup
+from imdh_cli.cli.help import HELP, ExamplesGroup
 from imdh_cli.errors import ExitStatus, ImdhError, Stopped
 
 COMMANDS = {
@@ -28,7 +28,7 @@ COMMANDS = {
     cls=ExamplesGroup,
     commands_help=COMMANDS,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=HELP | {"max_content_width": 100},
     examples="""
     imdh fit data.parquet -o model.npz            # learn the tree, choose the number of clusters
     imdh report model.npz                         # what was found
@@ -159,7 +159,7 @@ def _open_closed_streams() -> None:
 
 def _tell(message: str, hint: str | None, *, kind: str = "error") -> None:
     with contextlib.suppress(OSError, ValueError):
-        from imdh_cli.report.words import printable
+        from imdh_cli.words import printable
 
         sys.stderr.write(f"{kind}: {printable(message)}\n")
         if hint:

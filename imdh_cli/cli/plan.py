@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from imdh_cli.cli.console import echo_json, plural
+from imdh_cli.cli.outputs import echo_json
 from imdh_cli.params import FitParams
-from imdh_cli.report.words import printable
+from imdh_cli.words import count, printable
 
 if TYPE_CHECKING:
     from imdh_cli.features import Selection
@@ -25,7 +25,7 @@ def show_plan(
         return
     click.echo(f"files ({len(plan['files'])}, in this order)")
     for f in plan["files"]:
-        rows = "rows not known before reading" if f["rows"] is None else plural(f["rows"], "row")
+        rows = "rows not known before reading" if f["rows"] is None else count(f["rows"], "row")
         size = "" if f["bytes"] is None else f", {f['bytes'] / 1e6:,.1f} MB"
         click.echo(f"  {printable(f['name'])}  {f['format']}, {rows}{size}")
     click.echo(f"features ({len(plan['features'])})")
@@ -38,7 +38,7 @@ def show_plan(
     click.echo(f"passes: {plan['passes']}; recount: {plan['recount']}; order: {plan['order']}")
     click.echo(
         f"memory: about {plan['memory_mb']:,.0f} MB "
-        f"(tree {plan['tree_mb']:,.1f}, buffer {plan['buffer_mb']:,.1f}); {plural(threads, 'thread')}"
+        f"(tree {plan['tree_mb']:,.1f}, buffer {plan['buffer_mb']:,.1f}); {count(threads, 'thread')}"
     )
 
 

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from imdh_cli.cli import options
-from imdh_cli.cli.console import Console, echo_json, takes_stdout, threads_asked
-from imdh_cli.cli.help import ExamplesCommand
+from imdh_cli.cli import messages
+from imdh_cli.cli.command import argument, command
+from imdh_cli.cli.console import Console, OutputOptions
+from imdh_cli.cli.inputs import ReadingOptions, check_data, opened, source_params
+from imdh_cli.cli.outputs import check_model_target, echo_json, takes_stdout, write_model
+from imdh_cli.option import Given, option
+from imdh_cli.params import PruneParams
 
 if TYPE_CHECKING:
     from imdh_cli.core.pruning import Pruning
     from imdh_cli.model import Model
 
 
-@click.command(
-    cls=ExamplesCommand,
-    sections=options.READING,
-    context_settings={"help_option_names": ["-h", "--help"]},
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions:
+    model: str = argument("MODEL")
+    data: tuple[str, ...] = argument("[DATA]...")
+    params: Given[PruneParams]
+    rename: tuple[str, ...] = option(
+        (),
+        "Name clusters, as numbered after this pruning; their tree nodes keep the names. 1= takes one away.",
+        metavar="1=NAME,2=NAME",
+    )
+    output: str | None = option(
+        None,
+        "Where the model goes; - is stdout.",
+        "-o",
+        "--output",
+        default="MODEL, replaced as a whole; with --table: nowhere",
+    )
+    table: bool = option(
+        False,
+        "One line for each K: total sum of squares, and the split removed to get there. "
+        "It only shows: nothing is written without -o.",
+    )
+    as_json: bool = option(False, "The choice (with --table: the table) as JSON.", "--json")
+    reading: ReadingOptions
+    out: OutputOptions
+
+
+@command(
+    PruneOptions,
     examples="""
     imdh prune model.npz -k 12                  # rewrites model.npz
     imdh prune model.npz -k 12 -o twelve.npz
@@ -29,95 +58,68 @@ if TYPE_CHECKING:
     imdh prune model.npz data.parquet           # count all rows under the tree, then choose again
     """,
 )
-@click.argument("model", metavar="MODEL")
-@options.data_argument("[DATA]")
-@options.pruning_options
-@click.option(
-    "--rename",
-    type=options.Names(),
-    default=(),
-    metavar="1=NAME,2=NAME",
-    help="Name clusters, as numbered after this pruning; their tree nodes keep the names. 1= takes one away.",
-)
-@click.option(
-    "-o",
-    "--output",
-    help="Where the model goes; - is stdout. Default: MODEL, replaced as a whole; with --table: nowhere.",
-)
-@click.option(
-    "--table",
-    is_flag=True,
-    help="One line for each K: total sum of squares, and the split removed to get there. "
-    "It only shows: nothing is written without -o.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The choice (with --table: the table) as JSON.")
-@options.missing_option("as MODEL was fitted")
-@options.reading_options
-@options.output_options
-def prune(model: str, data: tuple[str, ...], **o: Any) -> None:
+def prune(o: PruneOptions, console: Console) -> None:
     """Choose the number of clusters of MODEL again.
 
     No data are needed. With DATA, moments and histograms are first counted exactly under the tree as
     it is. What is not asked for stays as the model was fitted. Nothing is written when nothing was
     asked to change, and with --table only where -o says.
     """
-    with Console(o) as console:
-        _prune(model, data, o, console)
-
-
-def _prune(path: str, data: tuple[str, ...], o: dict[str, Any], console: Console) -> None:
     from imdh_cli.model import load
     from imdh_cli.pipeline import prune as repruning
 
-    options.check_data("prune", data, path)
-    model = load(path)
-    params = options.prune_params(o, model.params.prune)
-    changes = bool(data) or params != model.params.prune or bool(o["rename"])
-    writes = o["output"] is not None or (changes and not o["table"])
-    target = o["output"] or path
+    check_data("prune", o.data, o.model)
+    model = load(o.model)
+    o.params.over(PruneParams()).check()
+    params = o.params.over(model.params.prune)
+    changes = bool(o.data) or params != model.params.prune or bool(o.rename)
+    writes = o.output is not None or (changes and not o.table)
+    target, force = o.output or o.model, o.out.force or o.output is None
     if writes:
-        from imdh_cli.cli.fit import check_model_target
-
-        check_model_target(target, force=o["force"] or o["output"] is None, inputs=data)
-    if data:
-        model = _recounted(model, data, o, console)
+        check_model_target(target, force=force, inputs=o.data)
+    if o.data:
+        model = _recounted(model, o, console)
     changed, chosen = repruning.reprune(model, params)
-    changed = repruning.rename(changed, o["rename"])
+    changed = repruning.rename(changed, o.rename)
     if writes:
-        from imdh_cli.cli.fit import write_model
-
-        write_model(changed, target, force=o["force"] or o["output"] is None)
-    if o["as_json"]:
-        shown = _table(changed, chosen) if o["table"] else changed.metadata["choice"]
-        echo_json(shown, err=takes_stdout(o["output"]))
-    elif o["table"]:
-        _print_table(_table(changed, chosen), err=takes_stdout(o["output"]))
-    from imdh_cli.cli.fit import choice_in_words
-
-    written = "standard output" if takes_stdout(target) else target
-    end = f"; wrote {written}" if writes else "; nothing written (-o FILE writes it)" if changes else ""
-    console.say(choice_in_words(chosen, params.clusters) + end)
+        write_model(changed, target, force=force)
+    _show(o, changed, chosen)
+    end = f"; wrote {messages.written(target)}" if writes else ""
+    if changes and not writes:
+        end = "; nothing written (-o FILE writes it)"
+    console.say(messages.choice_in_words(chosen, params.clusters) + end)
 
 
-def _recounted(model: Model, data: tuple[str, ...], o: dict[str, Any], console: Console) -> Model:
-    from imdh_cli.cli.fit import report_compiling, report_rows
-    from imdh_cli.cli.opening import open_source
+def _recounted(model: Model, o: PruneOptions, console: Console) -> Model:
     from imdh_cli.features import bind_features
 
-    threads = threads_asked(o["threads"], console)
-    report_compiling(console, "standardise", "recount", "count_leaves")
+    reading = source_params(o.reading.source, console)
+    messages.report_compiling(console, "standardise", "recount", "count_leaves")
     from imdh_cli.pipeline.recount import recount as recount_rows
 
-    with closing(open_source(data, options.source_params(o, threads))) as source:
+    with opened(o.data, reading) as source:
         bind_features(source, model.spec)
         counted, tally = recount_rows(
-            model, source, missing=o["missing"], threads=threads, on_progress=console.on_progress()
+            model,
+            source,
+            missing=o.reading.missing,
+            threads=reading.threads,
+            on_progress=console.on_progress(),
         )
         for text in source.notes:
             console.note(text)
     console.close()
-    report_rows(console, tally)
+    messages.report_rows(console, tally)
     return counted
+
+
+def _show(o: PruneOptions, model: Model, chosen: Pruning) -> None:
+    """The table or the choice, where stdout is to have it."""
+    err = takes_stdout(o.output)
+    if o.as_json:
+        echo_json(_table(model, chosen) if o.table else model.metadata["choice"], err=err)
+    elif o.table:
+        _print_table(_table(model, chosen), err=err)
 
 
 def _table(model: Model, chosen: Pruning) -> list[dict[str, Any]]:

@@ -5,23 +5,73 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
+from click.core import ParameterSource
 
-from imdh_cli.cli import options
-from imdh_cli.cli.console import Console, echo_json, threads_asked
-from imdh_cli.cli.help import ExamplesCommand
+from imdh_cli.cli import messages
+from imdh_cli.cli.command import argument, command
+from imdh_cli.cli.console import Console, OutputOptions
+from imdh_cli.cli.inputs import ReadingOptions, check_data, opened, source_params
+from imdh_cli.cli.outputs import echo_json
+from imdh_cli.errors import DataError, UsageError
+from imdh_cli.option import option, parameters
+from imdh_cli.words import listing, printable
 
 if TYPE_CHECKING:
+    from imdh_cli.features import Tally
+    from imdh_cli.model import Model
+    from imdh_cli.pipeline.labelled import Labelled
     from imdh_cli.report.figures import Summary
     from imdh_cli.report.scatter import Scatter
+    from imdh_cli.sources import Source
 
-KINDS = ("tree", "node", "curve", "profiles")
-# Options that change no figure: the page does not repeat them.
-UNSAID = {"threads", "batch_rows", "force", "quiet", "verbose", "debug", "no_progress", "no_color"}
+Kind = Literal["tree", "node", "curve", "profiles"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    model: str = argument("MODEL")
+    data: tuple[str, ...] = argument("[DATA]...")
+    as_json: bool = option(False, "All figures as JSON on stdout.", "--json")
+    as_csv: bool = option(False, "One line per cluster and feature.", "--csv")
+    tree: bool = option(False, "The whole hierarchy.")
+    node: int | None = option(
+        None,
+        "One split, by its number (the root is 1): shown, drawn by --plot, or added to --json.",
+        min=1,
+        metavar="I",
+    )
+    html: str | None = option(
+        None,
+        "One page for a browser. With DATA it also shows a random sample of the rows at each split.",
+        metavar="FILE",
+    )
+    plot: str | None = option(None, "A picture (.png, .svg, .pdf) of the tree, or of --node.", metavar="FILE")
+    kind: Kind | None = option(None, "What --plot draws.")
+    truth: str | None = option(None, "Compare with the known classes in a column of DATA.", metavar="COLUMN")
+    min_size: int | None = option(None, "Describe no cluster or node of fewer rows.", min=1)
+    reading: ReadingOptions
+    out: OutputOptions
+
+    @property
+    def drawn(self) -> Kind | None:
+        """What --plot draws."""
+        if self.plot is None:
+            return None
+        return self.kind or ("tree" if self.node is None else "node")
+
+    @property
+    def views(self) -> list[str]:
+        """What stdout is to show, by the options that say so; JSON has the tree and the node in it."""
+        if self.as_json:
+            return ["--json", *(["--csv"] if self.as_csv else [])]
+        node = self.node is not None and self.drawn != "node"
+        views = {"--csv": self.as_csv, "--tree": self.tree, "--node": node}
+        return [name for name, asked in views.items() if asked]
 
 
 def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -32,10 +82,19 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
         context.exit()
 
 
-@click.command(
-    cls=ExamplesCommand,
-    sections=options.READING,
-    context_settings={"help_option_names": ["-h", "--help"]},
+SCHEMA = click.Option(
+    ["--json-schema"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of --json, and end.",
+)
+
+
+@command(
+    ReportOptions,
+    also=[SCHEMA],
     examples="""
     imdh report model.npz                       # sizes, what marks each cluster out, the choice of K
     imdh report model.npz --tree                # the hierarchy
@@ -47,171 +106,83 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
     imdh report model.npz data.parquet --truth class
     """,
 )
-@click.argument("model", metavar="MODEL")
-@options.data_argument("[DATA]")
-@click.option("--json", "as_json", is_flag=True, help="All figures as JSON on stdout.")
-@click.option("--csv", "as_csv", is_flag=True, help="One line per cluster and feature.")
-@click.option("--tree", is_flag=True, help="The whole hierarchy.")
-@click.option(
-    "--node",
-    type=options.Whole(),
-    metavar="I",
-    help="One split, by its number (the root is 1): shown, drawn by --plot, or added to --json.",
-)
-@click.option(
-    "--html",
-    metavar="FILE",
-    help="One page for a browser. With DATA it also shows a random sample of the rows at each split.",
-)
-@click.option("--plot", metavar="FILE", help="A picture (.png, .svg, .pdf) of the tree, or of --node.")
-@click.option("--kind", type=click.Choice(KINDS), help="What --plot draws.")
-@click.option("--truth", metavar="COLUMN", help="Compare with the known classes in a column of DATA.")
-@click.option("--min-size", type=options.Whole(), help="Describe no cluster or node of fewer rows.")
-@click.option(
-    "--json-schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON Schema of --json, and end.",
-)
-@options.missing_option("as MODEL was fitted")
-@options.reading_options
-@options.output_options
-@click.pass_context
-def report(context: click.Context, /, model: str, data: tuple[str, ...], **o: Any) -> None:
+def report(o: ReportOptions, console: Console) -> None:
     """Show what MODEL found; with DATA, compare it with known classes or show a sample of rows.
 
     Without --html and --plot the report goes to stdout.
     """
-    with Console(o) as console:
-        _report(model, data, o, console, _command(context))
-
-
-def _report(path: str, data: tuple[str, ...], o: dict[str, Any], console: Console, command: str) -> None:
-    from imdh_cli.atomic import write_bytes
     from imdh_cli.model import load
     from imdh_cli.report.summary import summarise
-    from imdh_cli.report.words import printable
 
-    options.check_data("report", data, path)
-    kind = _drawn(o)
-    views = _views(o, kind)
-    _check(path, data, o, kind, views)
-    summary = summarise(load(path), min_size=o["min_size"], name=printable(_base(path)))
-    _check_outputs(summary, [path, *data], o, kind)
+    check_data("report", o.data, o.model)
+    _check(o)
+    summary = summarise(load(o.model), min_size=o.min_size, name=printable(_base(o.model)))
+    _check_outputs(summary, o)
     samples: Mapping[int, Scatter] = {}
-    if data:
-        summary, samples = _read(summary, data, o, kind, console)
-    files = _files(summary, samples, o, kind, command)  # all are made before the first is written
-    for name, content in files.items():
-        if name == "-":
-            click.echo(content, nl=False)
-        else:
-            write_bytes(name, content, force=o["force"])
-    written = [name for name in files if name != "-"]
-    if written:
-        console.say(f"wrote {' and '.join(written)}")
-    if views or not files:
-        _print(summary, o, views)
+    if o.data:
+        summary, samples = _read(summary, o, console)
+    files = _files(summary, samples, o)  # all are made before the first is written
+    _write(files, o, console)
+    if o.views or not files:
+        _print(summary, o)
 
 
-def _drawn(o: dict[str, Any]) -> str | None:
-    """What --plot draws."""
-    if o["plot"] is None:
-        return None
-    return o["kind"] or ("tree" if o["node"] is None else "node")
-
-
-def _views(o: dict[str, Any], kind: str | None) -> list[str]:
-    """What stdout is to show, by the options that say so; JSON has the tree and the node in it."""
-    if o["as_json"]:
-        return ["--json", *(["--csv"] if o["as_csv"] else [])]
-    views = {"--csv": o["as_csv"], "--tree": o["tree"], "--node": o["node"] is not None and kind != "node"}
-    return [name for name, asked in views.items() if asked]
-
-
-def _check(path: str, data: tuple[str, ...], o: dict[str, Any], kind: str | None, views: list[str]) -> None:
+def _check(o: ReportOptions) -> None:
     """Refuse options that contradict each other, or of which nothing would be seen."""
-    from imdh_cli.errors import UsageError
-
-    stdout = [*views, *(["--html -"] if o["html"] == "-" else [])]
+    views = o.views
+    stdout = [*views, *(["--html -"] if o.html == "-" else [])]
     if len(stdout) > 1:
-        from imdh_cli.report.words import listing
-
         raise UsageError(f"{listing(stdout)} cannot be had at once", "run imdh report for each")
-    if o["kind"] and not o["plot"]:
-        raise UsageError("--kind says what --plot draws", f"add --plot {o['kind']}.png")
-    if o["kind"] == "node" and o["node"] is None:
+    if o.kind and not o.plot:
+        raise UsageError("--kind says what --plot draws", f"add --plot {o.kind}.png")
+    if o.kind == "node" and o.node is None:
         raise UsageError("--kind node needs the number of a node", "add --node 1")
-    if o["kind"] not in (None, "node") and "--node" in views:
-        raise UsageError(
-            f"--kind {o['kind']} is of the whole tree, not of a node", "leave out --kind or --node"
-        )
-    if o["truth"] and not data:
-        raise UsageError("--truth needs DATA", f"imdh report {path} DATA --truth {o['truth']}")
-    if o["truth"] and not (o["html"] or o["as_json"] or not (views or o["plot"])):
+    if o.kind not in (None, "node") and "--node" in views:
+        raise UsageError(f"--kind {o.kind} is of the whole tree, not of a node", "leave out --kind or --node")
+    if o.truth and not o.data:
+        raise UsageError("--truth needs DATA", f"imdh report {o.model} DATA --truth {o.truth}")
+    if o.truth and not (o.html or o.as_json or not (views or o.plot)):
         raise UsageError(
             f"--truth is not shown by {views[0] if views else '--plot'}",
             "the report without other options shows it, and --json and --html do",
         )
-    if data and not (o["truth"] or o["html"] or kind == "node"):
+    if o.data and not (o.truth or o.html or o.drawn == "node"):
         raise UsageError(
             "DATA were named, but nothing is to be done with them",
             "add --truth COLUMN, --html FILE, or --plot FILE --node I",
         )
 
 
-def _check_outputs(summary: Summary, inputs: list[str], o: dict[str, Any], kind: Any) -> None:
+def _check_outputs(summary: Summary, o: ReportOptions) -> None:
     """Refuse now what could not be shown or written once the data are read."""
     from imdh_cli.atomic import check_target
-    from imdh_cli.errors import UsageError
 
-    if o["node"] is not None:
-        summary.split(o["node"])
-    if kind is not None:
+    if o.node is not None:
+        summary.split(o.node)
+    if o.plot is not None and o.drawn is not None:
         from imdh_cli.report import plots
 
-        plots.check(summary, o["plot"], kind, o["node"])
-    files = [name for name in (o["html"], o["plot"]) if name is not None and name != "-"]
+        plots.check(summary, o.plot, o.drawn, o.node)
+    files = [name for name in (o.html, o.plot) if name is not None and name != "-"]
     for name in files:
-        check_target(name, force=o["force"], inputs=inputs)
+        check_target(name, force=o.out.force, inputs=[o.model, *o.data])
     if len({os.path.realpath(name) for name in files}) < len(files):
         raise UsageError(f"{files[0]} cannot be both the page and the picture", "choose another name")
 
 
-def _read(
-    summary: Summary, data: tuple[str, ...], o: dict[str, Any], kind: str | None, console: Console
-) -> tuple[Summary, Mapping[int, Scatter]]:
+def _read(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summary, Mapping[int, Scatter]]:
     """Label DATA, once: to compare them with known classes, and for samples of rows at the splits."""
-    from imdh_cli.cli.fit import report_compiling, report_rows
-    from imdh_cli.cli.opening import open_source
-    from imdh_cli.errors import DataError
-    from imdh_cli.features import Tally, bind_features
+    from imdh_cli.features import Tally
     from imdh_cli.report.agreement import Truth
     from imdh_cli.report.scatter import Sampler
 
-    model = summary.model
-    assert model is not None
-    threads = threads_asked(o["threads"], console)
-    truth = Truth(o["truth"], model.n_clusters) if o["truth"] else None
-    also = (o["node"],) if kind == "node" else ()
-    sampler = Sampler(summary, also=also) if o["html"] or kind == "node" else None
+    assert summary.model is not None
+    truth = Truth(o.truth, summary.model.n_clusters) if o.truth else None
+    also = (o.node,) if o.drawn == "node" and o.node is not None else ()
+    sampler = Sampler(summary, also=also) if o.html or also else None
     tally = Tally()
-    with closing(open_source(data, options.source_params(o, threads))) as source:
-        bind_features(source, model.spec)
-        report_compiling(console, "standardise", "descend")
-        from imdh_cli.pipeline.labelled import labelled as labelled_rows
-
-        parts = labelled_rows(
-            model,
-            source,
-            (o["truth"],) if truth else (),
-            tally=tally,
-            missing=o["missing"],
-            on_progress=console.on_progress(),
-        )
-        for part in parts:
+    with opened(o.data, source_params(o.reading.source, console)) as source:
+        for part in _labelled(summary.model, source, o, tally, console):
             if sampler is not None:
                 sampler.add(part.X, part.leaf)
             if truth is not None and part.kept is not None:
@@ -220,7 +191,7 @@ def _read(
     console.close()
     for text in notes:
         console.note(text)
-    report_rows(console, tally)
+    messages.report_rows(console, tally)
     if not tally.used:
         why = f"none of its {tally.rows:,} rows can be used" if tally.rows else "no data rows"
         raise DataError(f"{name}: {why}", "use --missing mean" if tally.skipped else None)
@@ -229,31 +200,59 @@ def _read(
     return summary, sampler.scatters() if sampler is not None else {}
 
 
-def _files(
-    summary: Summary, samples: Mapping[int, Scatter], o: dict[str, Any], kind: Any, command: str
-) -> dict[str, bytes]:
+def _labelled(
+    model: Model, source: Source, o: ReportOptions, tally: Tally, console: Console
+) -> Iterator[Labelled]:
+    from imdh_cli.features import bind_features
+
+    bind_features(source, model.spec)
+    messages.report_compiling(console, "standardise", "descend")
+    from imdh_cli.pipeline.labelled import labelled
+
+    return labelled(
+        model,
+        source,
+        (o.truth,) if o.truth else (),
+        tally=tally,
+        missing=o.reading.missing,
+        on_progress=console.on_progress(),
+    )
+
+
+def _files(summary: Summary, samples: Mapping[int, Scatter], o: ReportOptions) -> dict[str, bytes]:
     """Name and content of the page and the picture, where they are asked for."""
     files = {}
-    if o["html"] is not None:
+    if o.html is not None:
         from imdh_cli.report import page
 
-        files[o["html"]] = page.build(summary, samples, command=command).encode()
-    if kind is not None:
+        files[o.html] = page.build(summary, samples, command=_command()).encode()
+    if o.plot is not None and o.drawn is not None:
         from imdh_cli.report import plots
 
-        node = o["node"]
-        format = plots.check(summary, o["plot"], kind, node)
-        files[o["plot"]] = plots.draw(summary, format, kind, node, sample=samples.get(node))
+        format = plots.check(summary, o.plot, o.drawn, o.node)
+        sample = None if o.node is None else samples.get(o.node)
+        files[o.plot] = plots.draw(summary, format, o.drawn, o.node, sample=sample)
     return files
 
 
-def _print(summary: Summary, o: dict[str, Any], views: list[str]) -> None:
+def _write(files: Mapping[str, bytes], o: ReportOptions, console: Console) -> None:
+    from imdh_cli.atomic import write_bytes
+
+    for name, content in files.items():
+        if name == "-":
+            click.echo(content, nl=False)
+        else:
+            write_bytes(name, content, force=o.out.force)
+    written = [name for name in files if name != "-"]
+    if written:
+        console.say(f"wrote {' and '.join(written)}")
+
+
+def _print(summary: Summary, o: ReportOptions) -> None:
     """The view that was asked for, or the report, on stdout."""
-    node = o["node"]
-    if "--json" in views:
-        figures = summary.to_dict(nodes=() if node is None else (node,))
-        echo_json(figures)
-    elif "--csv" in views:
+    if "--json" in o.views:
+        echo_json(summary.to_dict(nodes=() if o.node is None else (o.node,)))
+    elif "--csv" in o.views:
         from imdh_cli.report.summary import csv_lines
 
         for line in csv_lines(summary):
@@ -261,18 +260,18 @@ def _print(summary: Summary, o: dict[str, Any], views: list[str]) -> None:
     else:
         from imdh_cli.report import terminal
 
-        console = _console(o)
-        if "--node" in views:
-            terminal.render_node(summary, node, console)
+        paper = _paper(o)
+        if "--node" in o.views and o.node is not None:
+            terminal.render_node(summary, o.node, paper)
         else:
-            terminal.render(summary, console, tree=o["tree"])
+            terminal.render(summary, paper, tree=o.tree)
 
 
-def _console(o: dict[str, Any]) -> Any:
+def _paper(o: ReportOptions) -> Any:
     """A terminal as wide as it is; anything else 80 columns of plain text; or COLUMNS, from 60 up."""
-    from rich.console import Console
+    from rich.console import Console as RichConsole
 
-    class Piped(Console):
+    class Piped(RichConsole):
         def on_broken_pipe(self) -> NoReturn:
             """Rich's own ends the program as failed; `main` knows that a reader may go away."""
             raise BrokenPipeError
@@ -284,23 +283,24 @@ def _console(o: dict[str, Any]) -> Any:
     if not width:
         with contextlib.suppress(OSError, ValueError):  # no terminal
             width = max(40, os.get_terminal_size(sys.stdout.fileno()).columns)
-    return Piped(no_color=o["no_color"] or None, width=width or 80, highlight=False, soft_wrap=False)
+    return Piped(no_color=o.out.no_color or None, width=width or 80, highlight=False, soft_wrap=False)
 
 
-def _command(context: click.Context) -> str:
+def _command() -> str:
     """The command line, files by their names alone: a page is handed on, and folders tell of people."""
     import shlex
 
-    given = click.core.ParameterSource.COMMANDLINE
+    context = click.get_current_context()
+    unsaid = {p.name for p in parameters(ReportOptions) if p.option.neutral}  # they change no figure
     words = ["imdh", "report"]
     for param in context.command.params:
         name = str(param.name)
-        if context.get_parameter_source(name) is not given or name in UNSAID:
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name in unsaid:
             continue
         value = context.params[name]
         values = [str(v) for v in (value if isinstance(value, tuple) else (value,))]
-        if name in ("model", "data"):
-            words += [_base(v) for v in values]
+        if isinstance(param, click.Argument):
+            words += map(_base, values)
         elif isinstance(value, bool):
             words.append(param.opts[-1])
         else:

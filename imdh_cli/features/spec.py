@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from imdh_cli.errors import ModelError
+from imdh_cli.params import Missing
 
 MAX_LEVELS = 100  # of a one-hot column
-POLICIES = ("skip", "error", "mean")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FeatureSpec:
     """
 
     columns: tuple[Column, ...]
-    missing: str = "skip"
+    missing: Missing = "skip"
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class FeatureSpec:
         except (KeyError, TypeError) as error:
             raise ModelError(f"the model's feature list is damaged: {error!r}") from error
         spec = cls(columns, missing)
-        if missing not in POLICIES or not columns:
+        if missing not in get_args(Missing) or not columns:
             raise ModelError("the model's feature list is damaged")
         if len(set(spec.source_columns)) < len(columns) or len(set(spec.names)) < len(spec.names):
             raise ModelError("the model's feature list names a column twice")

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from imdh_cli.errors import ModelError
-from imdh_cli.params import FitParams
+from imdh_cli.params import FitParams, Missing
 
 MAX_CHARACTERS = 1 << 24  # of JSON
 MAX_NESTING = 16
@@ -170,13 +170,17 @@ def _truth(key: str, value: Any) -> None:
 
 
 def _parameters(kind: type, key: str, values: Any) -> None:
-    """Parameters that are there must be of their type; those that are not have their default."""
+    """Parameters that are there are of their type and range; those that are not have their default."""
     if not isinstance(values, dict):
         _fault(f"{key} is no object")
     hints = get_type_hints(kind)
     for field in fields(kind):
         if field.name in values:
-            _typed(hints[field.name])(f"{key}.{field.name}", values[field.name])
+            value = values[field.name]
+            _typed(hints[field.name])(f"{key}.{field.name}", value)
+            known = field.metadata.get("option")
+            if known is not None and not known.allows(value):
+                _fault(f"{key}.{field.name} is {value}, which --help does not allow")
 
 
 def _names(key: str, values: Any) -> None:
@@ -197,7 +201,7 @@ _KEYS: dict[str, Check] = {
     "version": _text,
     "parameters": partial(_parameters, FitParams),
     "preset": _text,
-    "features": _record({"columns": _list_of(_column), "missing": _one_of("skip", "error", "mean")}),
+    "features": _record({"columns": _list_of(_column), "missing": _typed(Missing)}),
     "left_out_columns": _list_of(_list_of(_text, 2)),
     "rows": _record(dict.fromkeys(("read", "used", "skipped", "bad", "counted"), _count)),
     "missing": _counts,

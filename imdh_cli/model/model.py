@@ -94,6 +94,11 @@ class Model:
         """K, the number of clusters chosen."""
         return int(self.cluster_of_leaf[-1])
 
+    def cluster_sizes(self) -> list[int]:
+        """Rows counted in each cluster 1..K."""
+        rows = self.counts[self.n_splits :]
+        return [int(n) for n in np.bincount(self.cluster_of_leaf, rows, self.n_clusters + 1)[1:]]
+
     @property
     def spec(self) -> FeatureSpec:
         """Which columns are read, and how cells without a number are treated."""

@@ -16,6 +16,7 @@ from imdh_cli.core import pruning
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Tally, extract
 from imdh_cli.model import Model
+from imdh_cli.params import AssignParams, Missing
 from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
 
@@ -25,23 +26,6 @@ PATIENCE = 3.0  # seconds for a write under way when the run is interrupted
 
 class SinkLike(Protocol):
     def write(self, batch: pa.RecordBatch) -> None: ...
-
-
-@dataclass(frozen=True)
-class AssignParams:
-    """What `assign` writes beside the label."""
-
-    clusters: int | None = None  # cut at so many, without changing the model
-    keep: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()  # of EXTRA_TYPES
-    name: str = "cluster"
-    names: bool = False  # also the names of the clusters, as `NAME_name`
-
-    @property
-    def columns(self) -> dict[str, pa.DataType]:
-        """What is written beside the columns that are kept, in order."""
-        names = {f"{self.name}_name": pa.string()} if self.names else {}
-        return {self.name: pa.int32()} | names | {name: EXTRA_TYPES[name] for name in self.extra}
 
 
 @dataclass
@@ -146,7 +130,12 @@ def _paths(stop: np.ndarray) -> np.ndarray:
 
 def label_schema(params: AssignParams, kept: pa.Schema) -> pa.Schema:
     """The columns that `assign` writes: what is kept, the label, its name, the extra ones."""
-    return pa.schema([*kept, *(pa.field(name, kind) for name, kind in params.columns.items())])
+    types = [
+        pa.int32(),
+        *([pa.string()] if params.names else []),
+        *(EXTRA_TYPES[name] for name in params.extra),
+    ]
+    return pa.schema([*kept, *map(pa.field, params.columns, types)])
 
 
 def assign(
@@ -155,7 +144,7 @@ def assign(
     sink: SinkLike,
     params: AssignParams,
     *,
-    missing: str | None = None,
+    missing: Missing | None = None,
     threads: int = 1,
     on_progress: OnProgress | None = None,
 ) -> Assigned:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from imdh_cli.features import Tally, extract
 from imdh_cli.model import Model
+from imdh_cli.params import Missing
 from imdh_cli.pipeline.assign import Labeller
 from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
@@ -31,7 +32,7 @@ def labelled(
     keep: Sequence[str] = (),
     *,
     tally: Tally | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     on_progress: OnProgress | None = None,
 ) -> Iterator[Labelled]:
     """Every row of a source, labelled by the model's own clusters.

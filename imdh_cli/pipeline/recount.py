@@ -8,6 +8,7 @@ from imdh_cli.core.counter import Counter
 from imdh_cli.features import Tally
 from imdh_cli.model import Model
 from imdh_cli.model.build import with_statistics
+from imdh_cli.params import Missing
 from imdh_cli.pipeline.feature_rows import FeatureRows, OnProgress
 from imdh_cli.sources.base import Source
 
@@ -16,7 +17,7 @@ def recount(
     model: Model,
     source: Source,
     *,
-    missing: str | None = None,
+    missing: Missing | None = None,
     threads: int = 1,
     on_progress: OnProgress | None = None,
 ) -> tuple[Model, Tally]:

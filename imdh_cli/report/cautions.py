@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imdh_cli.report.figures import Caution, Summary
-from imdh_cli.report.words import count, listing, percent, printable
+from imdh_cli.report.words import percent
+from imdh_cli.words import count, listing, printable
 
 GIANT = 0.9  # one cluster with more than this share of the rows
 TINY_ROWS, TINY_SHARE = 10, 0.001  # a cluster with fewer rows, or a smaller share

@@ -16,7 +16,7 @@ import numpy as np
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report.agreement import Agreement
-from imdh_cli.report.words import count, listing, printable
+from imdh_cli.words import count, listing, printable
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model

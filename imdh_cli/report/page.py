@@ -20,7 +20,8 @@ from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
-from imdh_cli.report.words import count, listing, percent, printable, quantity, short, signed, spread
+from imdh_cli.report.words import percent, quantity, signed, spread
+from imdh_cli.words import count, listing, printable, short
 
 LIMIT = 2_000_000  # bytes of a page
 NAME = 48  # characters of a name

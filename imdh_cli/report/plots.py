@@ -24,7 +24,8 @@ from imdh_cli.report.figures import Split, Summary
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
 from imdh_cli.report.svg import Frame, Place, places
-from imdh_cli.report.words import count, percent, short, signed
+from imdh_cli.report.words import percent, signed
+from imdh_cli.words import count, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from imdh_cli.report.draw import ASCII, BLOCKS, Glyphs
 from imdh_cli.report.figures import Split, Summary
-from imdh_cli.report.words import cells, printable
+from imdh_cli.words import cells, printable
 
 NAME = 60  # characters of a name, at most
 WIDE = 100  # columns from which there is room for bars

@@ -6,37 +6,14 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from imdh_cli.option import parameters
 from imdh_cli.params import PAPER_PRESET, FitParams
 from imdh_cli.report.figures import Summary
-from imdh_cli.report.words import printable
+from imdh_cli.words import printable
 
 NAME, VALUE = 48, 80  # characters
 FILES = 3  # of more, a command does not name them
 COLUMNS = 200  # characters of column names in a command
-
-# Where a parameter stands in `FitParams`, and its option.
-OPTIONS = (
-    ("learn", "depth", "--depth"),
-    ("learn", "alpha", "--alpha"),
-    ("learn", "penalty", "--penalty"),
-    ("learn", "bandwidth", "--bandwidth"),
-    ("learn", "bandwidth_decay", "--bandwidth-decay"),
-    ("learn", "learning_decay", "--learning-decay"),
-    ("learn", "rate", "--rate"),
-    ("learn", "clamp", "--clamp"),
-    ("learn", "step", "--step"),
-    ("learn", "reseat", "--reseat"),
-    ("prune", "clusters", "-k"),
-    ("prune", "min_size", "--min-size"),
-    ("prune", "weight", "--weight"),
-    ("prune", "elbow", "--elbow"),
-    ("", "passes", "--passes"),
-    ("", "recount", "--recount"),
-    ("", "scale", "--scale"),
-    ("", "shuffle", "--shuffle"),
-    ("", "buffer_rows", "--buffer-rows"),
-    ("", "seed", "--seed"),
-)
 
 
 def tables(summary: Summary, limit: int) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -69,10 +46,10 @@ def command(summary: Summary) -> str:
         words += ["--preset", "paper"]
     default = _flat((PAPER_PRESET if s.preset == "paper" else FitParams()).to_dict())
     given = _flat(s.parameters)
-    for group, name, option in OPTIONS:
-        key = f"{group}.{name}".lstrip(".")
+    for p in parameters(FitParams):
+        key = ".".join(p.path)
         if given.get(key) is not None and given[key] != default[key]:
-            words += [option, str(given[key])]
+            words += [p.flags[0], str(given[key])]
     if s.model is not None:
         spec = s.model.spec
         if spec.texts:

@@ -30,7 +30,7 @@ from imdh_cli.report.figures import (
     Summary,
     schema,
 )
-from imdh_cli.report.words import count
+from imdh_cli.words import count
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model

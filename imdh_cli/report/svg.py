@@ -14,7 +14,8 @@ from markupsafe import Markup, escape
 from imdh_cli.compiled.histogram import CENTRES, EDGES
 from imdh_cli.report.draw import nice_numbers, occupied
 from imdh_cli.report.figures import Choice, Side, Split, Summary
-from imdh_cli.report.words import cells, count, percent, short
+from imdh_cli.report.words import percent
+from imdh_cli.words import cells, count, short
 
 ROW, STEP = 34, 116  # of the tree: height of a cluster's line, width of a level
 THUMB = (90, 34)  # of the density at a split of the tree

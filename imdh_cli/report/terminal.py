@@ -15,7 +15,8 @@ from imdh_cli.report.draw import axis, bar, columns, nice_numbers
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.printer import LEFT, NAME, RIGHT, WIDE, Printer, valley
 from imdh_cli.report.terminal_node import NodePrinter
-from imdh_cli.report.words import count, listing, percent, printable, quantity, short, signed, spread
+from imdh_cli.report.words import percent, quantity, signed, spread
+from imdh_cli.words import count, listing, printable, short
 
 LISTED = 128  # clusters described, at most: --csv has all
 COLLAPSED = 12  # clusters told apart by the tree unless all of it is asked for

@@ -9,7 +9,8 @@ from imdh_cli.compiled.histogram import CENTRES, EDGES
 from imdh_cli.report.draw import axis, bar, columns, occupied
 from imdh_cli.report.figures import Side, Split
 from imdh_cli.report.printer import LEFT, RIGHT, WIDE, Printer, valley
-from imdh_cli.report.words import cells, count, percent, quantity
+from imdh_cli.report.words import percent, quantity
+from imdh_cli.words import cells, count
 
 LOADINGS = 10  # features listed
 HEIGHT = 10  # lines of the picture

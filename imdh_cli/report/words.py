@@ -1,48 +1,8 @@
-"""Figures -> the words and numerals people read, the same in the terminal, the page and the plots."""
+"""Figures -> the numerals people read, the same in the terminal, the page and the plots."""
 
 from __future__ import annotations
 
 import math
-import unicodedata
-from collections.abc import Sequence
-
-# Characters that would steer the terminal, reorder the line or make a page invalid: controls, format
-# characters (right-to-left overrides, zero-width), lone surrogates, line and paragraph separators.
-_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-
-
-def printable(text: str, limit: int | None = None) -> str:
-    """Text that is safe to show: controls are spelled out, more than `limit` characters cut.
-
-    A column may be named anything, escape sequences included; guarded by
-    test_report_terminal.py::test_names_cannot_steer_the_terminal.
-    """
-    if limit is not None:
-        text = _cut(text, limit)
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(map(_spelled, text))
-    return text if limit is None else _cut(text, limit)
-
-
-def cells(text: str) -> int:
-    """How wide a text is, in columns: letters of Chinese, Japanese and Korean take two."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def short(text: str, width: int) -> str:
-    """Printable text cut to so many columns."""
-    text = printable(text, width)
-    while cells(text) > width:
-        text = text[:-2] + "\u2026"
-    return text
-
-
-def _spelled(c: str) -> str:
-    return c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNPRINTABLE else c
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
 def quantity(value: float | None, sd: float, *, share: bool = False) -> str:
@@ -92,21 +52,6 @@ def percent(share: float | None) -> str:
     if 0.9995 <= share < 1.0:
         return ">99.9 %"
     return f"{100.0 * share:.1f} %"
-
-
-def count(n: int, noun: str = "row", plural: str | None = None) -> str:
-    """1 row, 2 rows, 1,234 rows."""
-    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
-
-
-def listing(items: Sequence[str], limit: int = 6, last: str = "and") -> str:
-    """a, b and c (or another word before the last); the rest of a long list as a number."""
-    items = list(items)
-    if len(items) > limit:
-        items = [*items[: limit - 1], f"{len(items) - limit + 1:,} more"]
-    if len(items) < 2:
-        return "".join(items)
-    return f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
 def _is_zero(text: str) -> bool:

@@ -1,0 +1,187 @@
+"""What commands tell people, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+from imdh_cli.cli.outputs import takes_stdout
+from imdh_cli.cli.runtime import peak_memory_mb
+from imdh_cli.params import Extra
+from imdh_cli.words import count, listing
+
+if TYPE_CHECKING:
+    from imdh_cli.cli.console import Console
+    from imdh_cli.core.pruning import Pruning
+    from imdh_cli.features import Selection, Tally
+    from imdh_cli.model import Model
+    from imdh_cli.params import FitParams
+    from imdh_cli.pipeline.fit import Fit
+    from imdh_cli.sources import Source
+
+LOUD = 0.05  # a share of rows left out from which the note is a warning
+
+
+def report_selection(console: Console, source: Source, selection: Selection) -> None:
+    """What was left out and why, and what the reader has to say."""
+    for text in [*source.notes, *selection.notes]:
+        console.note(text)
+    console.detail(f"{count(len(selection.spec.names), 'feature')}: {', '.join(selection.spec.names[:50])}")
+    for name, why in selection.left_out:
+        if not any(f'"{name}"' in text for text in selection.notes):
+            console.detail(f"left out: {name} ({why})")
+
+
+def report_labels(console: Console, selection: Selection) -> None:
+    """Labels that an earlier run has written would be learned from like any number."""
+    features = selection.spec.source_columns
+    written = [name for name in ("cluster", *get_args(Extra)) if name in features]
+    if "cluster" in written:
+        console.note(
+            'the column "cluster" is a feature: if it holds labels of an earlier run, '
+            f"leave it out with -x {','.join(written)}"
+        )
+
+
+def report_constant(console: Console, model: Model) -> None:
+    """Features that hold one value only."""
+    if model.counts[0] < 2:
+        return
+    constant = (model.scale == 1.0) & (model.sums_of_squares[0] == 0.0)
+    names = [f'"{name}"' for name, same in zip(model.feature_names, constant, strict=True) if same]
+    if names:
+        what = "a feature" if len(names) == 1 else "features"
+        console.note(f"constant, so of no use as {what}: {listing(names)}")
+
+
+def report_keeping(console: Console, params: FitParams) -> None:
+    """Where the rows of a stream go that are asked for more than once."""
+    if params.passes in ("auto", 1) and params.recount != "yes":
+        return
+    from tempfile import gettempdir
+
+    console.note(f"a stream is read once: its rows are kept in {gettempdir()} to be met again")
+
+
+def report_compiling(console: Console, *functions: str) -> None:
+    """The first run compiles for some seconds; say so. functions: those of the kernel that are called."""
+    from imdh_cli.compiled import kernel, native_cache
+
+    if kernel.compiled_before(*functions):
+        return
+    console.say("compiling (first run only)")
+    if not native_cache.can_keep():
+        console.detail("compiled code cannot be kept between runs here; set NUMBA_CACHE_DIR to keep it")
+
+
+def report_rows(console: Console, tally: Tally) -> None:
+    """Rows left out: a note, loud when they are many."""
+    lost = tally.skipped + tally.bad
+    if not lost:
+        return
+    columns = sorted(
+        (set(tally.missing) | set(tally.infinite)),
+        key=lambda c: -(tally.missing.get(c, 0) + tally.infinite.get(c, 0)),
+    )
+    cells = ", ".join(f"{c} {tally.missing.get(c, 0) + tally.infinite.get(c, 0):,}" for c in columns[:5])
+    more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
+    reasons = []
+    if tally.skipped:
+        reasons.append(f"{tally.skipped:,} with cells missing, infinite or beyond 1e100 ({cells}{more})")
+    if tally.bad:
+        reasons.append(f"{tally.bad:,} that could not be read")
+    share = lost / tally.rows
+    text = f"{lost:,} of {count(tally.rows)} ({share:.1%}) left out: {'; '.join(reasons)}"
+    hint = "" if share < LOUD or not tally.skipped else ". --missing mean would use them"
+    console.note(text + hint, warning=share >= LOUD)
+
+
+def report_unseen(console: Console, tally: Tally) -> None:
+    """Levels of text columns that the model does not know."""
+    for column, n in tally.unseen.items():
+        console.note(f'{count(n, "cell")} of "{column}" hold a text that the model has not seen')
+
+
+def report_drift(console: Console, drifting: list[str]) -> None:
+    """Columns whose early and late rows differ."""
+    if drifting:
+        named = listing([f'"{name}"' for name in drifting])
+        console.note(
+            f"early and late rows differ in {named}: rows in order make poor clusters; "
+            "shuffle the input, or let imdh read the file itself (not a stream)",
+            warning=True,
+        )
+
+
+def rows_met(result: Fit) -> int:
+    """Rows read, each as often as it was."""
+    return result.tally.rows * (result.passes + result.recounted)
+
+
+def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
+    """The summary of a fit."""
+    t, model = result.tally, result.model
+    passes = count(result.passes, "pass", "passes") + (" and a recount" if result.recounted else "")
+    yield f"{count(t.used)} used of {t.rows:,}, {count(model.n_features, 'feature')}, {passes}"
+    yield choice_in_words(result.pruning, model.params.prune.clusters)
+    sizes = ", ".join(f"{n:,}" for n in model.cluster_sizes()[:12])
+    more = "" if model.n_clusters <= 12 else " ..."
+    counted = int(model.counts[0])
+    of = "" if counted == model.metadata["rows"]["used"] else f" of the last {counted:,}"
+    yield f"rows in each{of}: {sizes}{more}; {count(result.pruning.largest, 'leaf', 'leaves')} in use"
+    speed = speed_in_words(rows_met(result) / seconds)
+    yield f"{seconds:.1f} s, {speed}, {peak_memory_mb():.0f} MB at most; wrote {written(output)}"
+    if result.pruning.clarity == "close" and not takes_stdout(output):
+        yield f"next: imdh report {output}, or imdh prune {output} -k N"
+
+
+def written(output: str) -> str:
+    """Where an output went."""
+    return "standard output" if takes_stdout(output) else output
+
+
+def choice_in_words(chosen: Pruning, requested: Any) -> str:
+    """One sentence on the number of clusters."""
+    k = count(chosen.n_clusters, "cluster")
+    if chosen.clarity == "none" or (requested == "valleys" and not chosen.kept.any()):
+        if chosen.by_size:
+            return f"{k}: there are valleys in the density, but --min-size allows no cut through them"
+        return f"{k}: no clear number of clusters, since no valley in the density is beyond doubt"
+    if requested == "valleys":
+        if chosen.n_clusters < min(chosen.largest, int(chosen.kept.sum()) + 1):
+            return f"{k}: no more are allowed, though not every significant valley is used"
+        return f"{k}: every significant valley is used"
+    if chosen.clarity == "given":
+        return f"{k}, as asked"
+    if chosen.clarity == "clear":
+        return f"{k}: a clear choice"
+    others = listing([str(a) for a in chosen.alternatives], last="or")
+    if not others:
+        return f"{k}: not a clear choice, since a cluster at the tree's last level may hold more; try --depth"
+    return f"{k}: a close choice; {others} would be reasonable, too"
+
+
+def change_lines(changes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line for each cluster of an earlier model that is no longer what it was.
+
+    changes: of `pipeline.prune.cluster_changes`
+    """
+    lines = []
+    for fate in changes:
+        now = listing([str(n) for n in fate["became"]], 12)
+        what = f"cluster {fate['cluster']} (node {fate['node']})"
+        if fate["how"] == "kept":
+            if fate["became"][0] != fate["cluster"]:
+                lines.append(f"{what} is now cluster {now}")
+        elif fate["how"] == "merged":
+            lines.append(f"{what} is now part of cluster {now}")
+        else:
+            lines.append(f"{what} was split into clusters {now}")
+    return lines or ["every cluster kept its tree node and its number"]
+
+
+def speed_in_words(speed: float) -> str:
+    """Rows per second: `1.25 million rows/s`, `31 thousand rows/s`, `240 rows/s`."""
+    if speed >= 1e5:
+        return f"{speed / 1e6:.2f} million rows/s"
+    return f"{speed / 1e3:.0f} thousand rows/s" if speed >= 1e3 else f"{speed:.0f} rows/s"
