@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from imdh_cli.compiled import kernel
 from imdh_cli.core import pruning
-from imdh_cli.errors import UsageError
 from imdh_cli.features import Tally, extract
 from imdh_cli.model import Model
+from imdh_cli.model.walk import labels_of_leaves
 from imdh_cli.params import AssignParams, Missing
 from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
@@ -50,22 +50,14 @@ class Labeller:
     """Matrix -> labels, and where asked the columns of EXTRA_TYPES, by a model's tree."""
 
     def __init__(self, model: Model, clusters: int | None, extra: tuple[str, ...] = ()) -> None:
-        counts, min_size = model.counts, model.params.prune.min_size
+        labels = labels_of_leaves(model, clusters)
         self.extra = extra
         self._model = model
         self._scaling = model.scaling
-        if clusters is None:
-            k, labels = model.n_clusters, model.cluster_of_leaf
-        else:
-            if clusters < 1:
-                raise UsageError(f"{clusters} clusters were asked for", "use -k 1 or more")
-            if clusters > pruning.largest(model.merge_order, counts, min_size):
-                raise pruning.too_many(clusters, model.merge_order, counts, min_size)
-            k, labels = clusters, pruning.cut(model.merge_order, counts, clusters, min_size)[1]
-        self.n_clusters = k
-        self.names = model.names_of(pruning.cluster_nodes(labels, counts))
+        self.n_clusters = int(labels[-1])
         self._label, stop = pruning.labels_of_nodes(labels)
-        self._cluster_node = pruning.cluster_nodes(labels, counts)
+        self._cluster_node = pruning.cluster_nodes(labels, model.counts)
+        self.names = model.names_of(self._cluster_node)
         self._centres = model.means[self._cluster_node - 1]
         leaves = np.zeros(model.n_nodes, dtype=np.bool_)
         leaves[model.n_splits :] = True

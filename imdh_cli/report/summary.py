@@ -18,6 +18,7 @@ import numpy as np
 
 from imdh_cli.core.pruning import Pruning, cluster_nodes, prune, smooth
 from imdh_cli.errors import UsageError
+from imdh_cli.model.walk import in_user_units
 from imdh_cli.report.cautions import cautions
 from imdh_cli.report.figures import (
     Alternative,
@@ -282,7 +283,7 @@ class _Tree:
 
     def _split(self, node: int, rows: int) -> Split:
         model, i = self.model, node - 1
-        v, scale = model.directions[i], model.scale
+        coefficients, bound = in_user_units(model, node)
         whole = float(model.sums_of_squares[0].sum())
         return Split(
             node=node,
@@ -295,9 +296,9 @@ class _Tree:
             excess=float(self.natural.excess[i]),
             significant=bool(self.natural.significant[i]),
             gain=_number(self._gain(i) / whole) if whole > 0.0 else 0.0,
-            loadings=v,
-            coefficients=_finite(v / scale),
-            cut=_number(model.thresholds[i] + (v / scale) @ model.center),
+            loadings=model.directions[i],
+            coefficients=_finite(coefficients),
+            cut=_number(bound),
             sd=float(model.projection_sd[i]),
             histogram=model.histograms[i],
             density=smooth(model.histograms[i], rows)[0],

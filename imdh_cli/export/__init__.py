@@ -1,0 +1,1 @@
+"""A model in other languages than its file: labels where the data are."""

@@ -1,0 +1,260 @@
+"""A model -> SQL that gives the labels of `imdh assign`: as a query, or as one CASE expression.
+
+A row is told by the same steps: each cell is standardised and clipped to z, and cuts compare sums of z with
+thresholds, all in doubles. The sums may be taken in another order, so that rows within rounding of a cut may
+fall on its other side; `export.check` counts them.
+
+The query takes each z once, in an inner query; the expression has to repeat it at every cut, and is about
+four times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from imdh_cli import __version__
+from imdh_cli.errors import UsageError
+from imdh_cli.export.dialects import DIALECTS, Dialect, check_names, check_text, number
+from imdh_cli.features import Column
+from imdh_cli.features.matrix import LARGEST
+from imdh_cli.model import Cut, Model, walk
+from imdh_cli.words import count, printable
+
+# In one sum or conjunction: engines limit the depth of an expression (DuckDB 1,000), and a chain is as deep
+# as it is long.
+CHAIN = 64
+SMALL_SCALE = 1e-200  # below, 1e100 / scale may overflow, which PostgreSQL and BigQuery hold for an error
+SMALL_Z = 1e-200  # below, a product with a coefficient may underflow, which PostgreSQL holds for an error
+
+
+def query(
+    model: Model,
+    dialect: str = "duckdb",
+    *,
+    clusters: int | None = None,
+    missing: str | None = None,
+    table: str = "data",
+    name: str = "cluster",
+    origin: str = "",
+) -> str:
+    """A SELECT of all columns of a table and the label of each row.
+
+    Parameters
+    ----------
+    model : Model
+    dialect : one of `DIALECTS`
+    clusters : cut at so many, instead of the model's own number
+    missing : "skip" or "mean"; None as the model was fitted ("error" labels as "skip" does)
+    table : what stands after FROM, as the engine writes it
+    name : of the label's column
+    origin : name of the model file, for the comment at the top
+
+    Raises
+    ------
+    UsageError
+        For a number of clusters that the tree cannot have, and for names that the dialect cannot write.
+    """
+    labels = _Labels(model, dialect, clusters, missing)
+    if not name:
+        raise UsageError("--name: the label column has an empty name")
+    check_names([*model.spec.source_columns, name], dialect)
+    if name in model.spec.source_columns:
+        raise UsageError(
+            f'the table has a column "{name}", too', f"name the label column otherwise: --name {name}_found"
+        )
+    return labels.header(origin) + labels.query(table, name)
+
+
+def expression(
+    model: Model, dialect: str = "duckdb", *, clusters: int | None = None, missing: str | None = None
+) -> str:
+    """The label as a CASE expression over the columns of a table. Parameters and errors as of `query`."""
+    return _Labels(model, dialect, clusters, missing).expression()
+
+
+class _Labels:
+    """One model in one dialect: the label of a row as text."""
+
+    def __init__(self, model: Model, dialect: str, clusters: int | None, missing: str | None) -> None:
+        self.model = model
+        self.dialect_name = dialect
+        self.dialect: Dialect = DIALECTS[dialect]
+        self.skips = (missing or model.spec.missing) != "mean"
+        self.root = walk(model, clusters)
+        check_names(model.spec.source_columns, dialect)
+        for column in model.spec.columns:
+            for level in column.levels or ():
+                check_text(level, f'level of column "{column.name}"')
+        cuts = list(self.root) if isinstance(self.root, Cut) else []
+        self.n_cuts = len(cuts)
+        self.used = np.any([cut.direction != 0.0 for cut in cuts], axis=0) if cuts else np.zeros(0, bool)
+        self.prefix = "imdh_z"
+        while any(c.casefold().startswith(self.prefix) for c in model.spec.source_columns):
+            self.prefix += "_"
+
+    # --- the whole ------------------------------------------------------------------------------------
+
+    def header(self, origin: str) -> str:
+        """Two comments: what this is, and what made it."""
+        k = _largest_label(self.root)
+        from_ = f" of the model {printable(origin)}" if origin else ""
+        broken = "-1 where a cell is missing" if self.skips else "a missing cell counts as the mean"
+        return (
+            f"-- {count(k, 'cluster')}{from_}, by {count(self.n_cuts, 'cut')}; {broken}.\n"
+            f"-- Written for {self.dialect_name} by imdh {__version__}; labels are those of imdh assign.\n"
+        )
+
+    def query(self, table: str, name: str) -> str:
+        """Standardised columns in an inner query, so that each is written and computed once."""
+        as_name, columns = self.dialect.name(name), self._columns()
+        at = [int(j) for j in np.flatnonzero(self.used)]
+        if not at:
+            return f"SELECT *,\n  {self._label({})} AS {as_name}\nFROM {table} AS imdh_rows\n"
+        own = {j: f"{self.prefix if self.dialect.without else 'z'}{j}" for j in at}
+        inner = ",\n    ".join(f"{self._z(j, *columns[j], guarded=True)} AS {own[j]}" for j in at)
+        if self.dialect.without:
+            # The inner columns first: where the table has one of that name, too, DuckDB takes the first.
+            return (
+                f"SELECT * {self.dialect.without} ({', '.join(own.values())}),\n"
+                f"  {self._label(own)} AS {as_name}\n"
+                f"FROM (\n  SELECT\n    {inner},\n    *\n  FROM {table} AS imdh_rows\n) AS imdh\n"
+            )
+        label = self._label({j: f"imdh.{z}" for j, z in own.items()})
+        return (
+            f"SELECT imdh_rows.*,\n  {label} AS {as_name}\nFROM {table} AS imdh_rows\n"
+            f"CROSS JOIN LATERAL (\n  SELECT\n    {inner}{self.dialect.fence}\n) AS imdh\n"
+        )
+
+    def expression(self) -> str:
+        """All of it in one."""
+        columns = self._columns()
+        z = {int(j): self._z(int(j), *columns[j], guarded=not self.skips) for j in np.flatnonzero(self.used)}
+        return self._label(z, raw=True) + "\n"
+
+    # --- its parts ------------------------------------------------------------------------------------
+
+    def _columns(self) -> list[tuple[Column, int]]:
+        """For each column of the matrix: the table's column, and which of its levels."""
+        return [
+            (column, level)
+            for column in self.model.spec.columns
+            for level in range(1 if column.levels is None else len(column.levels))
+        ]
+
+    def _label(self, z: dict[int, str], *, raw: bool = False) -> str:
+        """The CASE over all. z : how each standardised column is written; raw: these fail on broken cells."""
+        tree = self._side(self.root, z, "  ")
+        if not self.skips:
+            return tree
+        usable, j = [], 0
+        for column in self.model.spec.columns:
+            usable.append(f"{z[j]} IS NOT NULL" if j in z and not raw else self._usable(column))
+            j += 1 if column.levels is None else len(column.levels)
+        return f"CASE WHEN {_chain(usable, ' AND ')} THEN\n  {tree}\n  ELSE -1 END"
+
+    def _side(self, side: Cut | int, z: dict[int, str], indent: str) -> str:
+        """A label, or a CASE of two sides; a right side that is a cut goes on in the same CASE."""
+        if not isinstance(side, Cut):
+            return str(side)
+        arms = []
+        deeper = indent + "  "
+        while isinstance(side, Cut):
+            arms.append(f"WHEN {self._goes_left(side, z)} THEN {self._side(side.left, z, deeper)}")
+            side = side.right
+        return f"CASE\n{indent}" + f"\n{indent}".join([*arms, f"ELSE {side} END"])
+
+    def _goes_left(self, cut: Cut, z: dict[int, str]) -> str:
+        terms = [(cut.direction[j], z[int(j)]) for j in np.flatnonzero(cut.direction)]
+        return f"{self._sum(terms)} < {number(cut.threshold, self.dialect)}"
+
+    def _sum(self, terms: Sequence[tuple[float, str]]) -> str:
+        """coefficient * z + ... in groups that are not too deep."""
+        if len(terms) > CHAIN:
+            groups = [self._sum(terms[k : k + CHAIN]) for k in range(0, len(terms), CHAIN)]
+            return _chain([f"({group})" for group in groups], " + ")
+        text = ""
+        for v, z in terms:
+            sign = "" if not text else " - " if v < 0.0 else " + "
+            text += f"{sign}{number(abs(v) if sign else v, self.dialect)} * {z}"
+        return text
+
+    def _z(self, j: int, column: Column, level: int, *, guarded: bool) -> str:
+        """Column j of the matrix, standardised. guarded: NULL, or the mean, where the cell is missing."""
+        arms = self._of_number(j, column) if column.levels is None else self._of_level(j, column, level)
+        if not guarded and len(arms) == 1:
+            return arms[0][1]
+        whens = " ".join(f"WHEN {condition} THEN {z}" for condition, z in arms)
+        return f"CASE {whens}{'' if self.skips else f' ELSE {self._fill(j)}'} END"
+
+    def _of_number(self, j: int, column: Column) -> list[tuple[str, str]]:
+        """Conditions and the z where they hold: clip((x - center) / scale), but for what an engine cannot."""
+        s, dialect = self.model.scaling, self.dialect
+        z, guard = self._cell(column)
+        center, scale = float(s.center[j]), float(s.scale[j])
+        if scale < SMALL_SCALE:
+            z = self._clipped(z, center - 20.0 * scale, center + 20.0 * scale)
+        if center != 0.0:
+            z = f"({z} {'-' if center > 0.0 else '+'} {number(abs(center), dialect)})"
+        if scale != 1.0:
+            z = f"{z} / {number(scale, dialect)}"
+        if np.isfinite(s.limit):
+            z = self._clipped(z, -s.limit, s.limit)
+        arms = [(self._usable(column), z)]
+        tiny = SMALL_Z * scale
+        if dialect.raises_underflow and center - tiny != center:
+            low, high = number(center - tiny, dialect), number(center + tiny, dialect)
+            arms.insert(0, (f"{guard} BETWEEN {low} AND {high}", number(0.0, dialect)))
+        return arms
+
+    def _of_level(self, j: int, column: Column, level: int) -> list[tuple[str, str]]:
+        """As `_of_number`: there are two values of z, computed here as `assign` computes them."""
+        assert column.levels is not None
+        one, other = (number(z, self.dialect) for z in self._standardised(j, (1.0, 0.0)))
+        words, _ = self._cell(column)
+        return [
+            (f"{words} = {self.dialect.text(column.levels[level])}", one),
+            (self._usable(column), other),
+        ]
+
+    def _fill(self, j: int) -> str:
+        return number(self._standardised(j, (np.nan,))[0], self.dialect)
+
+    def _standardised(self, j: int, values: Sequence[float]) -> list[float]:
+        s = self.model.scaling
+        one = replace(s, center=s.center[j], scale=s.scale[j], fill=s.fill[j])
+        return [float(z) for z in one.apply(np.array(values))]
+
+    def _cell(self, column: Column) -> tuple[str, str]:
+        """What a column of the model is in the table: as a double or text, and for comparing.
+
+        The one place that knows how a feature is found in a table.
+        """
+        name = self.dialect.name(column.name)
+        if column.levels is None:
+            return self.dialect.cell.format(name), self.dialect.guard.format(name)
+        return self.dialect.words.format(name), name
+
+    def _usable(self, column: Column) -> str:
+        """A number up to 1e100 in size: NaN is more than all of them, or false; NULL is not true."""
+        _, guard = self._cell(column)
+        if column.levels is not None:
+            return f"{guard} IS NOT NULL"
+        return f"{guard} BETWEEN {number(-LARGEST, self.dialect)} AND {number(LARGEST, self.dialect)}"
+
+    def _clipped(self, z: str, low: float, high: float) -> str:
+        return f"LEAST(GREATEST({z}, {number(low, self.dialect)}), {number(high, self.dialect)})"
+
+
+def _chain(parts: Sequence[str], word: str) -> str:
+    """Parts joined by a word, in groups that are not too deep."""
+    if len(parts) <= CHAIN:
+        return word.join(parts)
+    groups = [f"({word.join(parts[k : k + CHAIN])})" for k in range(0, len(parts), CHAIN)]
+    return _chain(groups, word)
+
+
+def _largest_label(side: Cut | int) -> int:
+    return max(_largest_label(side.left), _largest_label(side.right)) if isinstance(side, Cut) else side
