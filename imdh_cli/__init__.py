@@ -1,3 +1,37 @@
-"""imdh: cluster tables that do not fit in memory with a tree of minimum density hyperplanes."""
+"""imdh: cluster tables that do not fit in memory with a tree of minimum density hyperplanes.
+
+For programs: `fit` and `assign` for tables in memory, `IMDH` for scikit-learn, `load` and `save` for models.
+They are imported when they are asked for, since the commands need few of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from imdh_cli.errors import ImdhError
+    from imdh_cli.estimator import IMDH
+    from imdh_cli.model import Model, load, save
+    from imdh_cli.params import FitParams
+    from imdh_cli.tables import assign, fit
 
 __version__ = "0.1.0"
+__all__ = ["IMDH", "FitParams", "ImdhError", "Model", "assign", "fit", "load", "save"]
+
+_HOMES = {
+    "IMDH": "estimator",
+    "FitParams": "params",
+    "ImdhError": "errors",
+    "Model": "model",
+    "assign": "tables",
+    "fit": "tables",
+    "load": "model",
+    "save": "model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -25,7 +25,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(thread_pipeline, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(learner_module, "WINDOW_ROWS", BLOCK)
     monkeypatch.setattr("imdh_cli.rows.schedule.SEED_ROWS", BLOCK // 2)
-    monkeypatch.setattr("imdh_cli.cli.runtime.usable_threads", lambda: 8)
+    monkeypatch.setattr("imdh_cli.runtime.usable_threads", lambda: 8)
 
 
 class World(NamedTuple):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from imdh_cli.cli import runtime
+from imdh_cli import runtime
 from tests.cli import PROGRAM, ROOT, blobs, descend, imdh, labels, one_line_error, program, start, write
 
 HEAVY = ("numba", "llvmlite", "numpy", "pyarrow", "pandas", "rich", "jinja2", "matplotlib", "fsspec")

@@ -13,11 +13,11 @@ from imdh_cli.cli.command import argument, command
 from imdh_cli.cli.console import Console, OutputOptions
 from imdh_cli.cli.inputs import ReadingOptions, check_data, locations_of, opened, source_params
 from imdh_cli.cli.outputs import echo_json, takes_stdout
-from imdh_cli.cli.runtime import peak_memory_mb
 from imdh_cli.cli.signals import finish_first
 from imdh_cli.errors import UsageError
 from imdh_cli.option import option
 from imdh_cli.params import AssignParams
+from imdh_cli.runtime import peak_memory_mb
 from imdh_cli.words import count
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from imdh_cli.cli.command import argument, command
 from imdh_cli.cli.console import Console, OutputOptions
 from imdh_cli.cli.inputs import check_data, locations_of, opened, source_params
 from imdh_cli.cli.outputs import check_model_target, echo_json, takes_stdout, write_model
-from imdh_cli.cli.runtime import peak_memory_mb
 from imdh_cli.option import Given, option
 from imdh_cli.params import PAPER_PRESET, FeatureParams, FitParams, SourceParams
+from imdh_cli.runtime import peak_memory_mb
 
 if TYPE_CHECKING:
     from imdh_cli.features import Selection

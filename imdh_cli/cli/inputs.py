@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from imdh_cli.cli import runtime
+from imdh_cli import runtime
 from imdh_cli.errors import DataError, ModelError, UsageError
 from imdh_cli.option import Given, borrowed
 from imdh_cli.params import FeatureParams, Missing, SourceParams

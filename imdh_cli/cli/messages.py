@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from imdh_cli.cli.outputs import takes_stdout
-from imdh_cli.cli.runtime import peak_memory_mb
 from imdh_cli.params import Extra
+from imdh_cli.runtime import peak_memory_mb
 from imdh_cli.words import count, listing
 
 if TYPE_CHECKING:

@@ -50,11 +50,13 @@ class Tally:
                 mine[name] = mine.get(name, 0) + n
         return self
 
-    def __add__(self, other: Tally) -> Tally:
-        total = Tally()
-        total += self
-        total += other
-        return total
+    def row_counts(self) -> dict[str, int]:
+        """As a model's metadata keep them."""
+        return {"read": self.rows, "used": self.used, "skipped": self.skipped, "bad": self.bad}
+
+    def cell_counts(self) -> dict[str, dict[str, int]]:
+        """As a model's metadata keep them."""
+        return {"missing": self.missing, "infinite": self.infinite, "unseen": self.unseen}
 
 
 def extract(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imdh_cli import __version__
 from imdh_cli.compiled.kernel import MOST_CODES
 from imdh_cli.core import pruning
 from imdh_cli.core.discrete_gaps import without_gaps
@@ -17,8 +20,12 @@ from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.errors import DataError, UsageError
+from imdh_cli.model.metadata import choice
 from imdh_cli.model.model import Model
-from imdh_cli.params import PruneParams
+from imdh_cli.params import FitParams, PruneParams
+
+if TYPE_CHECKING:
+    from imdh_cli.features import FeatureSpec
 
 LARGEST_UNSCALED = 1e60  # mean and sd of a column that is not scaled
 LARGEST_LEARNED = 1e130
@@ -30,6 +37,63 @@ def prune(learned: Learned, params: PruneParams) -> Pruning:
     counts, means, squares = learned.statistics.of_nodes()
     histograms = without_gaps(learned.statistics.histograms, tree.directions, np.sqrt(tree.variances), steps)
     return pruning.prune(counts, means, squares, tree.pivots, histograms, params)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a model's rows come from.
+
+    rows : read, used, skipped, bad. cells : missing, infinite and unseen ones by column. inputs : names
+    without their folders. left_out : columns that are no features, and why.
+    """
+
+    rows: Mapping[str, int]
+    cells: Mapping[str, Mapping[str, int]]
+    inputs: Sequence[str] = ()
+    left_out: Sequence[Sequence[str]] = ()
+    ids: Sequence[str] = ()
+    preset: str = "default"
+
+    def after(self, old: Mapping[str, Any]) -> Provenance:
+        """Together with the rows that a model of these metadata was learned from."""
+        cells = {
+            kind: {c: n.get(c, 0) + old[kind].get(c, 0) for c in {**old[kind], **n}}
+            for kind, n in self.cells.items()
+        }
+        rows = {name: n + old["rows"][name] for name, n in self.rows.items()}
+        return replace(self, rows=rows, cells=cells, inputs=[*old["inputs"], *self.inputs])
+
+
+def describe(
+    learned: Learned,
+    chosen: Pruning,
+    params: FitParams,
+    spec: FeatureSpec,
+    provenance: Provenance,
+    drifting: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What a model says of itself: nothing that depends on time, threads or folders."""
+    how = "recounted" if learned.recounted else "windowed" if learned.passes == 1 else "last pass"
+    return {
+        "program": "imdh",
+        "version": __version__,
+        "parameters": params.to_dict(),
+        "preset": provenance.preset,
+        "features": spec.to_dict(),
+        "left_out_columns": [list(pair) for pair in provenance.left_out],
+        "id_columns": list(provenance.ids),
+        "rows": {**provenance.rows, "counted": int(learned.statistics.counts.sum())},
+        **{kind: dict(cells) for kind, cells in provenance.cells.items()},
+        "statistics": how,
+        "passes": learned.passes,
+        "choice": choice(chosen, params.prune),
+        "inputs": list(provenance.inputs),
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in ("numpy", "numba", "pyarrow")},
+        },
+        "notes": [f"early and late rows differ in {name}" for name in drifting],
+    }
 
 
 def build(learned: Learned, names: Sequence[str], chosen: Pruning, metadata: Mapping[str, Any]) -> Model:

@@ -14,8 +14,9 @@ from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from imdh_cli.core.pruning import Pruning
 from imdh_cli.errors import ModelError
-from imdh_cli.params import FitParams, Missing
+from imdh_cli.params import FitParams, Missing, PruneParams
 
 MAX_CHARACTERS = 1 << 24  # of JSON
 MAX_NESTING = 16
@@ -23,6 +24,17 @@ MAX_NAME = 1000  # characters of a cluster's
 MAX_COUNT = 1 << 53  # rows; sums of counts stay exact in float64
 
 Check = Callable[[str, Any], None]
+
+
+def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
+    """How the number of clusters was chosen, as a model's metadata keep it."""
+    return {
+        "requested": params.clusters,
+        "clusters": chosen.n_clusters,
+        "clarity": chosen.clarity,
+        "alternatives": list(chosen.alternatives),
+        "largest": chosen.largest,
+    }
 
 
 def parse(text: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from imdh_cli.atomic import Target
+from imdh_cli.core import pruning
 from imdh_cli.core.discrete_gaps import without_gaps
 from imdh_cli.core.tree import CLIP, FrozenTree, Scaling
 from imdh_cli.errors import ModelError
@@ -98,6 +99,11 @@ class Model:
         """Rows counted in each cluster 1..K."""
         rows = self.counts[self.n_splits :]
         return [int(n) for n in np.bincount(self.cluster_of_leaf, rows, self.n_clusters + 1)[1:]]
+
+    @property
+    def cluster_nodes(self) -> np.ndarray:
+        """The tree node of each cluster, (K,) int64."""
+        return pruning.cluster_nodes(self.cluster_of_leaf, self.counts)
 
     @property
     def spec(self) -> FeatureSpec:

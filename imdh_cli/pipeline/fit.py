@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from imdh_cli import __version__
-from imdh_cli.core.learn import Learned, NoRows, learn
+from imdh_cli.core.learn import NoRows, learn
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Selection, Tally
 from imdh_cli.model import Model
-from imdh_cli.model.build import build, check_range, learner_state, prune
+from imdh_cli.model.build import Provenance, build, check_range, describe, learner_state, prune
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.checkpoint import Checkpoint
 from imdh_cli.pipeline.feature_rows import FeatureRows, OnProgress
-from imdh_cli.pipeline.prune import choice
 from imdh_cli.sources.base import Source
 
 
@@ -88,57 +80,19 @@ def fit(
     chosen = prune(learned, params.prune)
     tally = rows.first_tally or rows.tally
     drifting = [name for name, differs in zip(names, learned.drifting, strict=True) if differs]
-    about = _metadata(source, selection, params, preset, learned, tally, chosen, drifting, update)
+    provenance = Provenance(
+        rows=tally.row_counts(),
+        cells=tally.cell_counts(),
+        inputs=[_base_name(part.name) for part in source.parts],
+        left_out=_left_out(source, selection),
+        ids=list(selection.ids),
+        preset=preset,
+    )
+    if update is not None:
+        provenance = provenance.after(update.metadata)
+    about = describe(learned, chosen, params, selection.spec, provenance, drifting)
     model = build(learned, names, chosen, about)
     return Fit(model, chosen, tally, learned.passes, learned.recounted, drifting)
-
-
-def _metadata(
-    source: Source,
-    selection: Selection,
-    params: FitParams,
-    preset: str,
-    learned: Learned,
-    tally: Tally,
-    chosen: Pruning,
-    drifting: list[str],
-    update: Model | None,
-) -> dict[str, Any]:
-    """What the model says of itself: nothing that depends on time, threads or folders."""
-    how = "recounted" if learned.recounted else "windowed" if learned.passes == 1 else "last pass"
-    inputs = [_base_name(part.name) for part in source.parts]
-    rows = {"read": tally.rows, "used": tally.used, "skipped": tally.skipped, "bad": tally.bad}
-    cells = {"missing": tally.missing, "infinite": tally.infinite, "unseen": tally.unseen}
-    if update is not None:
-        old = update.metadata
-        inputs = [*old["inputs"], *inputs]
-        rows = {name: n + old["rows"][name] for name, n in rows.items()}
-        cells = {
-            kind: {c: n.get(c, 0) + old[kind].get(c, 0) for c in {**old[kind], **n}}
-            for kind, n in cells.items()
-        }
-    return {
-        "program": "imdh",
-        "version": __version__,
-        "parameters": params.to_dict(),
-        "preset": preset,
-        "features": selection.spec.to_dict(),
-        "left_out_columns": _left_out(source, selection),
-        "id_columns": list(selection.ids),
-        "rows": rows | {"counted": int(learned.statistics.counts.sum())},
-        **cells,
-        "statistics": how,
-        "passes": learned.passes,
-        "choice": choice(chosen, params.prune),
-        "inputs": inputs,
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "numba": version("numba"),
-            "pyarrow": pa.__version__,
-        },
-        "notes": [f"early and late rows differ in {name}" for name in drifting],
-    }
 
 
 def _left_out(source: Source, selection: Selection) -> list[list[str]]:

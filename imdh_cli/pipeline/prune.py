@@ -12,7 +12,7 @@ from imdh_cli.core import pruning
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.errors import UsageError
 from imdh_cli.model import Model
-from imdh_cli.model.metadata import MAX_NAME
+from imdh_cli.model.metadata import MAX_NAME, choice
 from imdh_cli.params import PruneParams
 
 
@@ -68,17 +68,6 @@ def rename(model: Model, items: Sequence[str]) -> Model:
     named = {node: name for node, name in names.items() if name}
     metadata = {key: value for key, value in model.metadata.items() if key != "cluster_names"}
     return replace(model, metadata=metadata | ({"cluster_names": named} if named else {}))
-
-
-def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
-    """How the number of clusters was chosen, as a model's metadata keep it."""
-    return {
-        "requested": params.clusters,
-        "clusters": chosen.n_clusters,
-        "clarity": chosen.clarity,
-        "alternatives": list(chosen.alternatives),
-        "largest": chosen.largest,
-    }
 
 
 def cluster_changes(old: Model, new: Model) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The process that a command runs in: its processors, its memory, and what Arrow does with both."""
+"""The process that we run in: its processors, its memory, and what Arrow does with both."""
 
 from __future__ import annotations
 

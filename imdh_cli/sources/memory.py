@@ -1,0 +1,100 @@
+"""A table in memory (Arrow, pandas, Polars, a DuckDB relation ...) -> a source, without a copy to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.interchange
+
+from imdh_cli.errors import DataError
+from imdh_cli.params import SourceParams
+from imdh_cli.sources.base import Chunk, Fragment, check_columns, check_unique, chunks_of, first_rows
+from imdh_cli.sources.table import TableSource
+
+
+class MemoryPart:
+    """One table; the attributes are those of `base.Reader`."""
+
+    format = "arrow"
+    typed = True
+    parallel_fragments = True
+    rereadable = True
+    bad_rows = 0
+    id_columns: tuple[str, ...] = ()
+
+    def __init__(self, table: pa.Table, params: SourceParams, name: str) -> None:
+        self.name = name
+        self.schema: pa.Schema = table.schema.remove_metadata()
+        self.rows: int | None = table.num_rows
+        self.size: int | None = table.nbytes
+        self.notes: list[str] = []
+        self.bytes_read = 0
+        self._table = table
+        self._params = params
+        check_unique(self.schema.names, name)
+
+    def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        check_columns([*features, *keep], self.schema.names, self.name)
+        self.bytes_read = 0
+        return self._read(features, keep, self._table, 0)
+
+    def fragments(self, features: Sequence[str]) -> list[Fragment]:
+        """One fragment for each batch that the table is of."""
+        check_columns(features, self.schema.names, self.name)
+        fragments, row = [], 0
+        for batch in self._table.select(list(features)).to_batches():
+            if batch.num_rows:
+                read = partial(self._read, features, (), pa.Table.from_batches([batch]), row)
+                fragments.append(Fragment(batch.num_rows, max(batch.nbytes, 1), read))
+            row += batch.num_rows
+        return fragments
+
+    def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
+        names = self.schema.names if columns is None else list(columns)
+        return first_rows(self._read(names, (), self._table, 0), self.schema, names, rows)
+
+    def close(self) -> None:
+        """The table is the caller's."""
+
+    def _read(
+        self, features: Sequence[str], keep: Sequence[str], table: pa.Table, row: int
+    ) -> Iterator[Chunk]:
+        wanted = list(dict.fromkeys([*features, *keep])) or self.schema.names[:1]
+        for batch in table.select(wanted).to_batches(max_chunksize=self._params.batch_rows):
+            yield from chunks_of(batch, features, keep, self._params.batch_rows, (self.name, row))
+            row += batch.num_rows
+            self.bytes_read += batch.nbytes
+
+
+def table_source(table: Any, params: SourceParams | None = None, name: str = "the table") -> TableSource:
+    """Anything `as_arrow` takes, as a source."""
+    params = SourceParams() if params is None else params
+    return TableSource([MemoryPart(as_arrow(table), params, name)], [{}], params)
+
+
+def as_arrow(table: Any) -> pa.Table:
+    """A table of Arrow, or whatever gives one: `__arrow_c_stream__`, or `__dataframe__`.
+
+    Raises
+    ------
+    DataError
+        For what is no table.
+    """
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    try:
+        if hasattr(table, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(table).read_all()
+        if hasattr(table, "__dataframe__"):
+            return pa.interchange.from_dataframe(table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DataError(f"a {type(table).__name__} that gives no table: {error}") from error
+    raise DataError(
+        f"a {type(table).__name__} is no table",
+        "give a table of pyarrow, pandas or Polars, or what else has __arrow_c_stream__",
+    )
