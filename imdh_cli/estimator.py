@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import (
@@ -27,14 +27,12 @@ from imdh_cli.errors import ImdhError
 from imdh_cli.features import Column, FeatureSpec
 from imdh_cli.model import Model
 from imdh_cli.model.build import Provenance, build, check_range, describe, prune
-from imdh_cli.params import FitParams, LearnParams, PruneParams
+from imdh_cli.params import FitParams, LearnParams, Missing, PruneParams
 from imdh_cli.pipeline.assign import Labeller
 from imdh_cli.pipeline.prune import reprune
 from imdh_cli.rows.schedule import SEED_ROWS
 from imdh_cli.rows.source import ArrayRows
 from imdh_cli.runtime import usable_threads
-
-Missing = Literal["error", "skip", "mean"]
 
 
 class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -197,7 +195,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             min_size=params.prune.min_size,
             max_clusters=params.prune.max_clusters,
             passes=params.passes,
-            missing=cast(Missing, model.spec.missing),
+            missing=model.spec.missing,
             random_state=params.seed,
         )
         self.model_ = model

@@ -9,14 +9,12 @@ import pyarrow as pa
 
 from imdh_cli.features import bind_features, select_features
 from imdh_cli.model import Model
-from imdh_cli.params import FeatureParams, FitParams
+from imdh_cli.params import Extra, FeatureParams, FitParams, Missing
 from imdh_cli.pipeline.assign import AssignParams, label_schema
 from imdh_cli.pipeline.assign import assign as assign_rows
 from imdh_cli.pipeline.fit import fit as fit_rows
 from imdh_cli.runtime import usable_threads
 from imdh_cli.sources.memory import table_source
-
-Missing = Literal["skip", "error", "mean"]
 
 
 def fit(
@@ -71,7 +69,7 @@ def assign(
     name: str = "cluster",
     clusters: int | None = None,
     keep: Sequence[str] = (),
-    with_: Sequence[str] = (),
+    with_: Sequence[Extra] = (),
     missing: Missing | None = None,
     threads: int | None = None,
 ) -> pa.Table:

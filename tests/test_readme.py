@@ -121,9 +121,22 @@ def test_commands_print_what_the_readme_shows(block: str, folder: Path) -> None:
         assert same_output(command.shown, printed.splitlines()), f"$ {command.line}\n{printed}"
 
 
+def python_blocks() -> list[str]:
+    return PYTHON.findall(README.read_text(encoding="utf-8"))
+
+
+def test_every_block_of_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are whole: the one that reads the model is tested by its labels."""
+    monkeypatch.chdir(folder)
+    blocks = [block for block in python_blocks() if "np.load" not in block]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
 def test_numpy_alone_gives_the_labels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lines of Python that read the model label every row as `imdh assign` does."""
-    (lines,) = PYTHON.findall(README.read_text(encoding="utf-8"))
+    (lines,) = (block for block in python_blocks() if "np.load" in block)
     if not (folder / "cities.npz").exists():  # when this test runs alone
         run("imdh fit sample_data/cities.parquet -c latitude,longitude -o cities.npz", folder)
     run("imdh assign cities.npz sample_data/cities.parquet -o labels.parquet -f", folder)
