@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -36,6 +37,31 @@ X = np.ones((3, 2))
 double.double(X, np.arange(3), True, 3)
 print(X.tolist(), "numba" in sys.modules)
 """
+TRY = """
+import sys, numpy as np, kernel
+X = np.ones((2, 1))
+try:
+    kernel.kernel(X)
+    end = X[0, 0].item()
+except Exception as error:
+    end = repr(error)
+print(end, "numba" in sys.modules)
+"""
+WORDS = """
+import re, kernel
+from imdh_cli.compiled import native_cache
+target = native_cache._target
+def shown(*asked):
+    machine = target(*asked)
+    emit = machine.emit_object
+    def show(module):
+        print(*sorted(set(re.findall("v?addpd|[xyz]mm", machine.emit_assembly(module)))))
+        return emit(module)
+    machine.emit_object = show
+    return machine
+native_cache._target = shown
+native_cache._compiled(kernel.kernel.dispatcher, ("d2",))
+"""
 RIGHT = [[2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]
 
 
@@ -67,11 +93,11 @@ def caches(place, monkeypatch) -> list[Path]:
     return caches
 
 
-def run(place: Path, **settings: str) -> str:
+def run(place: Path, script: str = RUN, **settings: str) -> str:
     env = os.environ | {"NUMBA_CACHE_DIR": str(place / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     env |= settings
     done = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=place, env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=place, env=env, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
@@ -236,9 +262,53 @@ def test_code_of_another_function_is_refused(place, caches):
 
 
 def test_numbas_settings_have_code_of_their_own(kept):
-    assert run(kept, NUMBA_BOUNDSCHECK="1") == f"{RIGHT} True"
+    assert run(kept, NUMBA_OPT="1") == f"{RIGHT} True"
     assert len(files(kept)) == 2
     assert run(kept) == f"{RIGHT} False"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="words of x86")
+@pytest.mark.parametrize(("name", "words"), [("nehalem", "addpd xmm"), ("haswell", "vaddpd xmm ymm")])
+def test_code_is_for_the_processor_that_numba_is_told(place, name, words):
+    """Whatever processor compiles it: by its instruction for sums and the vectors that it has."""
+    (place / "kernel.py").write_text(KERNEL.format("for j in range(X.shape[1]):\n        X[0, j] += 1"))
+    assert run(place, WORDS, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES="") == words
+
+
+# -- what is left to numba
+
+
+ALLOCATES = "rows = np.empty(int(X[0, 0]))\n    X[0, 0] = rows.shape[0] + 1"
+RAISES = "if X[0, 0] == 1:\n        raise ValueError(3)"
+POINTS = "X[0, 0] += TABLE[int(X[0, 0])]"  # numba has the address of what is as large as that in its code
+BEYOND = "for i in range(X.shape[0] + 1):\n        X[i, 0] += 1"
+KERNEL = """
+import numpy as np
+from imdh_cli.compiled.native_cache import compiled
+
+TABLE = np.ones(200_000)
+
+@compiled()
+def kernel(X):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "settings", "outcome"),
+    [
+        (ALLOCATES, {}, "2.0"),
+        (RAISES, {}, "ValueError(3)"),
+        (POINTS, {}, "2.0"),
+        (BEYOND, {"NUMBA_BOUNDSCHECK": "1"}, "IndexError('index is out of bounds')"),
+        ("X[0, 0] += 1", {"NUMBA_DUMP_OPTIMIZED": "1"}, "2.0"),
+    ],
+)
+def test_what_needs_python_is_left_to_numba(place, body, settings, outcome):
+    """It ends as numba's own function ends, and nothing is kept."""
+    (place / "kernel.py").write_text(KERNEL.format(body))
+    assert run(place, TRY, **settings).splitlines()[-1] == f"{outcome} True"
+    assert not (place / "cache" / "imdh").exists()
 
 
 def test_code_made_by_another_compiler_is_made_again(place, caches, monkeypatch, tmp_path):

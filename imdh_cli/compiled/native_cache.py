@@ -3,7 +3,8 @@
 Importing and preparing numba takes half a second of processor time before the first compiled function can
 run, with or without its own cache: more than a fit of 100,000 rows. llvmlite, which numba stands on, links
 code that is there in 0.04 s. So numba compiles in the first run, and what it made is written down. Where
-that cannot be done, or an argument is of an unusual kind, numba's own function is called.
+that cannot be done, as of a function that raises or allocates, or where an argument is of an unusual kind or
+numba is asked to watch what happens, numba's own function is called.
 
 A file belongs to one function, kind of arguments, processor, numba and its settings, as its name tells. It
 holds digests of that name with the sources, and of the code, and is made again when one of them is another.
@@ -15,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import json
 import os
 import tempfile
 import threading
@@ -31,6 +31,8 @@ import numpy as np
 from imdh_cli.compiled import histogram
 
 Kinds = tuple[str | None, ...]
+# Settings by which numba shows or checks what it makes: left to it.
+WATCHING = tuple(f"NUMBA_{name}" for name in ("BOUNDSCHECK", "DEBUG", "DUMP", "TRACE", "JIT_COVERAGE"))
 _LOCK = threading.RLock()  # of compiler and linker
 _linked: list[Any] = []  # engines own the code that they linked
 
@@ -77,7 +79,7 @@ class Compiled:
         )
 
     def _entry(self, kinds: Kinds) -> Callable[..., Any]:
-        if _interpreted() or None in kinds or self.name.startswith("_"):
+        if _interpreted() or _watched() or None in kinds or self.name.startswith("_"):
             return self.dispatcher
         name = f"{self.name}-{''.join(map(str, kinds))}-{_machine()}.o".replace(
             "?", "t"
@@ -153,7 +155,18 @@ def _machine() -> str:
 
 def _interpreted() -> bool:
     """Whether numba is told to leave functions to Python."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0")
+    return _is_set("NUMBA_DISABLE_JIT")
+
+
+def _watched() -> bool:
+    """Whether numba is told to show or to check what it makes, or has a file of settings."""
+    return any(name.startswith(WATCHING) and _is_set(name) for name in os.environ) or os.path.exists(
+        ".numba_config.yaml"
+    )
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "0").strip() not in ("", "0")
 
 
 def _digest(data: bytes) -> str:
@@ -227,12 +240,18 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-# -- numba's part and llvmlite's. The code is a line of JSON (the name of the function to call, and the
-# names of what it never uses) and an object file.
+# -- numba's part and llvmlite's
 
 
 def _compiled(dispatcher: Any, kinds: Kinds) -> bytes:
-    """Compile a C function that takes addresses, lengths and numbers, and calls `dispatcher`."""
+    """An object file with `entry`, a C function of addresses, lengths and numbers that calls `dispatcher`.
+
+    Raises
+    ------
+    ValueError
+        When the code is none for other runs: it calls Python or numba (as what raises or allocates does, and
+        whatever looks after bounds), or holds an address of this one.
+    """
     import llvmlite.binding as llvm
     import numba
 
@@ -245,52 +264,63 @@ def _compiled(dispatcher: Any, kinds: Kinds) -> bytes:
         passed.append(f"carray(a{i}, ({', '.join(lengths)},))" if lengths else f"a{i}")
     space = {"function": dispatcher, "carray": numba.carray}
     exec(f"def entry({', '.join(names)}): function({', '.join(passed)})", space)
-    made = numba.cfunc(numba.void(*types), nogil=True, error_model="numpy")(space["entry"])
+    made: Any = numba.cfunc(numba.void(*types), nogil=True, error_model="numpy")(space["entry"])
+    if made._library.has_dynamic_globals:
+        raise ValueError("addresses of this process in the code")
     module = llvm.parse_assembly(made.inspect_llvm())
-    unused = []
+    _, processor, features = made._library.codegen.magic_tuple()
+    machine = _target(processor, features, int(numba.config.OPT))  # type: ignore[attr-defined]
+    _drop_unreachable(module, made.native_name, machine)
+    everywhere = ctypes.CDLL(None)
     for value in (*module.functions, *module.global_variables):
-        # What raises Python's exceptions is linked and never called: no kernel raises one. It gets names
-        # of its own, since numba looks the others up in the same place.
-        if value.is_declaration and value.name.startswith(("Py", "_Py", "numba_", "NRT_")):
-            value.name = f"imdh.{value.name}"
-            unused.append(value.name)
-    head = {"entry": made.native_name, "unused": unused}
-    return json.dumps(head).encode() + b"\n" + _target().emit_object(module)
+        elsewhere = value.is_declaration and not value.name.startswith("llvm.")
+        if elsewhere and (value.name.startswith(("Py", "_Py")) or not hasattr(everywhere, value.name)):
+            raise ValueError(f"{value.name} is called by the code")
+    return bytes(machine.emit_object(module))
+
+
+def _drop_unreachable(module: Any, entry: str, machine: Any) -> None:
+    """Leave what `entry` can come to, and give it that name. numba prepares for errors everywhere; that a
+    function has none is seen where all its callers are known."""
+    import llvmlite.binding as llvm
+
+    for value in (*module.functions, *module.global_variables):
+        if value.name == entry:
+            value.name = "entry"
+        elif not value.is_declaration:
+            value.linkage = llvm.Linkage.internal
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_ipsccp_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
 
 
 def _link(code: bytes) -> int:
     """The address of the function to call."""
     import llvmlite.binding as llvm
 
-    head, _, data = code.partition(b"\n")
-    told = json.loads(head)
-    for name in told["unused"]:
-        llvm.add_symbol(name, ctypes.cast(_ABORT, ctypes.c_void_p).value)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
-    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    target = _target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), 3)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     _linked.append(engine)
-    address = engine.get_function_address(told["entry"])
+    address = engine.get_function_address("entry")
     if not address:
-        raise RuntimeError(f"no {told['entry']} in the code")
+        raise RuntimeError("no entry in the code")
     return int(address)
 
 
-def _target() -> Any:
+def _target(processor: str, features: str, effort: int) -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="default",
-        codemodel="jitdefault",
+        cpu=processor, features=features, opt=effort, reloc="default", codemodel="jitdefault"
     )
 
 
-_ABORT = ctypes.CFUNCTYPE(None)(os.abort)
 _C_TYPES = {"?": ctypes.c_bool, "l": ctypes.c_int64, "d": ctypes.c_double}
 
 
