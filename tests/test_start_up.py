@@ -109,6 +109,7 @@ def test_a_read_only_package_and_no_home(folder, installed):
     assert b"cannot be kept between runs" in done.stderr
 
 
+@pytest.mark.long
 def test_several_first_runs_at_once(folder, tmp_path):
     """All compile and write the same cache."""
     (tmp_path / "cache").mkdir()
@@ -123,6 +124,7 @@ def test_several_first_runs_at_once(folder, tmp_path):
     assert list((tmp_path / "cache").rglob("*.o"))
 
 
+@pytest.mark.long
 def test_a_run_says_that_it_compiles_when_it_does(folder, tmp_path):
     """The first one, and one after the code could have been written by somebody else."""
     env = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
