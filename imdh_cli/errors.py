@@ -13,6 +13,7 @@ class ExitStatus(IntEnum):
     USAGE = 2  # the command line is wrong
     DATA = 3  # the input cannot be used as asked
     MODEL = 4  # the model file cannot be used
+    DRIFTED = 5  # the rows have drifted from the model, farther than --fail-above allows
     INTERRUPTED = 130  # SIGINT or SIGTERM
 
 
@@ -57,6 +58,12 @@ class OutputError(ImdhError):
     """An output could not be written: exit status 1."""
 
     status = ExitStatus.FAILED
+
+
+class Drifted(ImdhError):
+    """The rows have drifted farther from the model than was allowed: exit status 5."""
+
+    status = ExitStatus.DRIFTED
 
 
 class Stopped(KeyboardInterrupt):

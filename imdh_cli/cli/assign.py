@@ -144,6 +144,7 @@ def _report(o: AssignOptions, done: Assigned, seconds: float, console: Console) 
         "infinite": t.infinite,
         "unseen": t.unseen,
         "cluster_sizes": [int(n) for n in done.sizes[1:]],
+        "drift": _drift(done),
         "output": o.target,
         "folder": o.folder,
         "seconds": round(seconds, 3),
@@ -151,6 +152,16 @@ def _report(o: AssignOptions, done: Assigned, seconds: float, console: Console) 
         "peak_memory_mb": round(peak_memory_mb(), 1),
     }
     echo_json(summary, err=takes_stdout(o.target))
+
+
+def _drift(done: Assigned) -> dict[str, Any] | None:
+    """The clusters' shares of the model's rows and of these, as `imdh report --drift --json` has them."""
+    from imdh_cli.report.drift import compare_shares
+
+    if not done.tally.used:
+        return None
+    clusters = compare_shares(done.then, done.sizes[1:], done.names)
+    return {"psi": sum(c.psi for c in clusters), "clusters": [vars(c) for c in clusters]}
 
 
 def _kept(model: Model, names: Sequence[str], o: AssignOptions) -> tuple[str, ...]:

@@ -5,29 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 from click.core import ParameterSource
 
-from imdh_cli.cli import messages
 from imdh_cli.cli.command import argument, command
 from imdh_cli.cli.console import Console, OutputOptions
-from imdh_cli.cli.inputs import ReadingOptions, check_data, opened, source_params
+from imdh_cli.cli.inputs import ReadingOptions, check_data
 from imdh_cli.cli.outputs import echo_json
-from imdh_cli.errors import DataError, UsageError
+from imdh_cli.errors import Drifted, UsageError
 from imdh_cli.option import option, parameters
 from imdh_cli.words import listing, printable
 
 if TYPE_CHECKING:
-    from imdh_cli.features import Tally
-    from imdh_cli.model import Model
-    from imdh_cli.pipeline.labelled import Labelled
     from imdh_cli.report.figures import Summary
     from imdh_cli.report.scatter import Scatter
-    from imdh_cli.sources import Source
 
 Kind = Literal["tree", "node", "curve", "profiles"]
 
@@ -53,6 +48,13 @@ class ReportOptions:
     plot: str | None = option(None, "A picture (.png, .svg, .pdf) of the tree, or of --node.", metavar="FILE")
     kind: Kind | None = option(None, "What --plot draws.")
     truth: str | None = option(None, "Compare with the known classes in a column of DATA.", metavar="COLUMN")
+    drift: bool = option(False, "Compare the rows of DATA with those that MODEL was made from.")
+    fail_above: float | None = option(
+        None,
+        "With --drift: exit status 5 where the population stability index is larger.",
+        min=0,
+        metavar="PSI",
+    )
     min_size: int | None = option(None, "Describe no cluster or node of fewer rows.", min=1)
     reading: ReadingOptions
     out: OutputOptions
@@ -104,10 +106,12 @@ SCHEMA = click.Option(
     imdh report model.npz data.csv --plot node.png --node 1   # one split, with a sample of rows
     imdh report model.npz --json | jq .choice
     imdh report model.npz data.parquet --truth class
+    imdh report model.npz new.parquet --drift   # do the clusters still hold?
+    imdh report model.npz new.parquet --drift --fail-above 0.25 > drift.txt   # status 5 if not
     """,
 )
 def report(o: ReportOptions, console: Console) -> None:
-    """Show what MODEL found; with DATA, compare it with known classes or show a sample of rows.
+    """Show what MODEL found; with DATA, compare it with new rows or known classes, or show a sample of rows.
 
     Without --html and --plot the report goes to stdout.
     """
@@ -120,11 +124,15 @@ def report(o: ReportOptions, console: Console) -> None:
     _check_outputs(summary, o)
     samples: Mapping[int, Scatter] = {}
     if o.data:
-        summary, samples = _read(summary, o, console)
+        from imdh_cli.cli.survey import survey
+
+        summary, samples = survey(summary, o, console)
     files = _files(summary, samples, o)  # all are made before the first is written
     _write(files, o, console)
     if o.views or not files:
         _print(summary, o)
+    if summary.drift is not None and o.fail_above is not None and summary.drift.psi > o.fail_above:
+        raise Drifted(f"{summary.drift.headline}: more than --fail-above {o.fail_above:g} allows")
 
 
 def _check(o: ReportOptions) -> None:
@@ -139,17 +147,21 @@ def _check(o: ReportOptions) -> None:
         raise UsageError("--kind node needs the number of a node", "add --node 1")
     if o.kind not in (None, "node") and "--node" in views:
         raise UsageError(f"--kind {o.kind} is of the whole tree, not of a node", "leave out --kind or --node")
-    if o.truth and not o.data:
-        raise UsageError("--truth needs DATA", f"imdh report {o.model} DATA --truth {o.truth}")
-    if o.truth and not (o.html or o.as_json or not (views or o.plot)):
-        raise UsageError(
-            f"--truth is not shown by {views[0] if views else '--plot'}",
-            "the report without other options shows it, and --json and --html do",
-        )
-    if o.data and not (o.truth or o.html or o.drawn == "node"):
+    asked = {"--truth": o.truth and f"--truth {o.truth}", "--drift": o.drift and "--drift"}
+    for name, words in asked.items():
+        if words and not o.data:
+            raise UsageError(f"{name} needs DATA", f"imdh report {o.model} DATA {words}")
+        if words and not (o.html or o.as_json or not (views or o.plot)):
+            raise UsageError(
+                f"{name} is not shown by {views[0] if views else '--plot'}",
+                "the report without other options shows it, and --json and --html do",
+            )
+    if o.fail_above is not None and not o.drift:
+        raise UsageError("--fail-above says how far the rows may have drifted", "add --drift")
+    if o.data and not (any(asked.values()) or o.html or o.drawn == "node"):
         raise UsageError(
             "DATA were named, but nothing is to be done with them",
-            "add --truth COLUMN, --html FILE, or --plot FILE --node I",
+            "add --drift, --truth COLUMN, --html FILE, or --plot FILE --node I",
         )
 
 
@@ -168,55 +180,6 @@ def _check_outputs(summary: Summary, o: ReportOptions) -> None:
         check_target(name, force=o.out.force, inputs=[o.model, *o.data])
     if len({os.path.realpath(name) for name in files}) < len(files):
         raise UsageError(f"{files[0]} cannot be both the page and the picture", "choose another name")
-
-
-def _read(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summary, Mapping[int, Scatter]]:
-    """Label DATA, once: to compare them with known classes, and for samples of rows at the splits."""
-    from imdh_cli.features import Tally
-    from imdh_cli.report.agreement import Truth
-    from imdh_cli.report.scatter import Sampler
-
-    assert summary.model is not None
-    truth = Truth(o.truth, summary.model.n_clusters) if o.truth else None
-    also = (o.node,) if o.drawn == "node" and o.node is not None else ()
-    sampler = Sampler(summary, also=also) if o.html or also else None
-    tally = Tally()
-    with opened(o.data, source_params(o.reading.source, console)) as source:
-        for part in _labelled(summary.model, source, o, tally, console):
-            if sampler is not None:
-                sampler.add(part.X, part.leaf)
-            if truth is not None and part.kept is not None:
-                truth.add(part.cluster, part.kept.column(0))
-        notes, name = list(source.notes), source.parts[0].name if source.parts else "the data"
-    console.close()
-    for text in notes:
-        console.note(text)
-    messages.report_rows(console, tally)
-    if not tally.used:
-        why = f"none of its {tally.rows:,} rows can be used" if tally.rows else "no data rows"
-        raise DataError(f"{name}: {why}", "use --missing mean" if tally.skipped else None)
-    if truth is not None:
-        summary = summary.with_truth(truth.result())
-    return summary, sampler.scatters() if sampler is not None else {}
-
-
-def _labelled(
-    model: Model, source: Source, o: ReportOptions, tally: Tally, console: Console
-) -> Iterator[Labelled]:
-    from imdh_cli.features import bind_features
-
-    bind_features(source, model.spec)
-    messages.report_compiling(console, "standardise", "descend")
-    from imdh_cli.pipeline.labelled import labelled
-
-    return labelled(
-        model,
-        source,
-        (o.truth,) if o.truth else (),
-        tally=tally,
-        missing=o.reading.missing,
-        on_progress=console.on_progress(),
-    )
 
 
 def _files(summary: Summary, samples: Mapping[int, Scatter], o: ReportOptions) -> dict[str, bytes]:

@@ -30,10 +30,16 @@ class SinkLike(Protocol):
 
 @dataclass
 class Assigned:
-    """What became of the rows, and how many each cluster got (K + 1,), the first being label -1."""
+    """What became of the rows.
+
+    sizes : (K + 1,) rows that each cluster got, the first being label -1. then : (K,) rows that the model
+    counted in each. names : K of them, as people call the clusters.
+    """
 
     tally: Tally
     sizes: np.ndarray
+    then: np.ndarray
+    names: list[str | None]
 
 
 EXTRA_TYPES = {
@@ -55,6 +61,8 @@ class Labeller:
         self._model = model
         self._scaling = model.scaling
         self.n_clusters = int(labels[-1])
+        leaf_rows = model.counts[model.n_splits :]
+        self.rows_then = np.bincount(labels, weights=leaf_rows, minlength=self.n_clusters + 1)[1:]
         self._label, stop = pruning.labels_of_nodes(labels)
         self._cluster_node = pruning.cluster_nodes(labels, model.counts)
         self.names = model.names_of(self._cluster_node)
@@ -164,7 +172,7 @@ def assign(
             writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
             if on_progress is not None:
                 on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
-    return Assigned(tally, sizes)
+    return Assigned(tally, sizes, labeller.rows_then, labeller.names)
 
 
 def _array(name: str, values: np.ndarray, lost: np.ndarray | None) -> pa.Array:

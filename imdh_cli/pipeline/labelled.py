@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +17,35 @@ from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
 
 
-class Labelled(NamedTuple):
-    """Some rows in their order: n were read, u of them can be used."""
+@dataclass(frozen=True)
+class Labelled:
+    """Some rows in their order: n were read, u of them can be used. They are labelled when that is asked for.
 
-    X: np.ndarray  # (u, d) float64, the user's units; NaN is a missing cell that counts as the mean
-    leaf: np.ndarray  # (u,) int64, the tree node of the leaf
-    cluster: np.ndarray  # (n,) int32, 1..K; -1 is a row that cannot be used
-    kept: pa.RecordBatch | None  # n rows of the columns to keep
+    X : (u, d) float64, the user's units; NaN is a missing cell that counts as the mean. used : (n,) bool.
+    kept : n rows of the columns to keep.
+    """
+
+    X: np.ndarray
+    used: np.ndarray
+    kept: pa.RecordBatch | None
+    labeller: Labeller
+
+    @cached_property
+    def columns(self) -> dict[str, np.ndarray]:
+        """(u,) each: the cluster, and what else the labeller was asked for."""
+        return self.labeller(self.X)
+
+    @property
+    def leaf(self) -> np.ndarray:
+        """(u,) int64, the tree node of the leaf."""
+        return self.columns["leaf"]
+
+    @cached_property
+    def cluster(self) -> np.ndarray:
+        """(n,) int32, 1..K; -1 is a row that cannot be used."""
+        cluster = np.full(len(self.used), -1, dtype=np.int32)
+        cluster[self.used] = self.columns["cluster"]
+        return cluster
 
 
 def labelled(
@@ -31,6 +53,7 @@ def labelled(
     source: Source,
     keep: Sequence[str] = (),
     *,
+    extra: tuple[str, ...] = ("leaf",),
     tally: Tally | None = None,
     missing: Missing | None = None,
     on_progress: OnProgress | None = None,
@@ -41,6 +64,7 @@ def labelled(
     ----------
     model, source : Model, Source
     keep : columns to hand over as they are read
+    extra : what the labeller is to tell beside the cluster
     tally : what became of the rows is added to it, in place
     missing : another treatment of missing cells than the model's
     on_progress : told after each chunk
@@ -51,15 +75,11 @@ def labelled(
         As reading and extracting do.
     """
     spec = model.spec if missing is None else replace(model.spec, missing=missing)
-    labeller = Labeller(model, None, ("leaf",))
+    labeller = Labeller(model, None, extra)
     tally = Tally() if tally is None else tally
     name = name_of(source)
     for chunk in source.chunks(spec.source_columns, keep):
         X, used = extract(chunk, spec, tally, first_row=tally.rows, source_name=name)
-        X = X if used.all() else X[used]
-        columns = labeller(X)
-        cluster = np.full(len(used), -1, dtype=np.int32)
-        cluster[used] = columns["cluster"]
         if on_progress is not None:
             on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
-        yield Labelled(X, columns["leaf"], cluster, chunk.kept)
+        yield Labelled(X if used.all() else X[used], used, chunk.kept, labeller)

@@ -16,6 +16,7 @@ import numpy as np
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report.agreement import Agreement
+from imdh_cli.report.drift import Drift
 from imdh_cli.words import count, listing, printable
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ class Summary:
     splits: dict[int, Split]  # those down to the clusters, by node
     warnings: tuple[Caution, ...]
     truth: Agreement | None = None
+    drift: Drift | None = None
     model: Model | None = field(default=None, repr=False)  # for what is drawn from further rows
     _split_of: Callable[[int], Split] | None = field(default=None, repr=False)
 
@@ -322,6 +324,7 @@ class Summary:
             "splits": [self._split_dict(shown[node]) for node in sorted(shown)],
             "warnings": [vars(w).copy() for w in self.warnings],
             "truth": self.truth.to_dict() if self.truth else None,
+            "drift": self.drift.to_dict() if self.drift else None,
         }
 
     def _cluster_dict(self, c: Cluster) -> dict[str, Any]:

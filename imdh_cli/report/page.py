@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from imdh_cli.report import provenance, scatter, svg
 from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.curve import curve_length, curve_of
+from imdh_cli.report.drift import Drift
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
@@ -134,6 +135,7 @@ class _Page:
             more_splits=len(s.splits) - len(self.splits),
             sampled=len(self.samples) > 0,
             truth=self._truth(s.truth) if s.truth else None,
+            drift=self._drift(s.drift) if s.drift else None,
             provenance=provenance.tables(s, self.b.listed),
             command=printable(self.command, 500),
             refit=provenance.command(s),
@@ -300,6 +302,34 @@ class _Page:
             "one": one,
             "name": f"cluster {side.first}" if one else f"clusters {side.first} to {side.last}",
             "href": f"#cluster-{side.first}" if one else f"#node-{side.node}",
+        }
+
+    # --- then and now -----------------------------------------------------------------------------
+
+    def _drift(self, d: Drift) -> dict[str, Any]:
+        by_part = sorted(d.clusters, key=lambda c: -c.psi)[: self.b.clusters]
+        features = sorted(d.features, key=lambda f: -abs(f.shift or 0.0))[: self.b.features]
+        linked = {split.node for split in self.splits}
+        splits = [s for s in d.splits if s.node in linked]
+        return {
+            "d": d,
+            "findings": [finding.message for finding in d.findings[: self.b.listed]],
+            "clusters": sorted(by_part, key=lambda c: c.cluster),
+            "more_clusters": len(by_part) < len(d.clusters),
+            "largest": max(max(c.share_then, c.share_now) for c in d.clusters),
+            "features": [
+                {
+                    "f": f,
+                    "mean_then": _minus(quantity)(f.mean_then, f.sd_then, share=f.share),
+                    "mean_now": _minus(quantity)(f.mean_now, f.sd_then, share=f.share),
+                    "sd_then": spread(f.sd_then, share=f.share),
+                    "sd_now": spread(f.sd_now, share=f.share),
+                    "shift": _minus(signed)(f.shift, 2),
+                }
+                for f in features
+            ],
+            "splits": sorted(splits, key=lambda s: -(s.ks or 0.0)),
+            "more": len(features) < len(d.features) or len(splits) < len(d.splits),
         }
 
     # --- known classes ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.draw import axis, bar, columns, nice_numbers
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.printer import LEFT, NAME, RIGHT, WIDE, Printer, valley
+from imdh_cli.report.terminal_drift import DriftPrinter
 from imdh_cli.report.terminal_node import NodePrinter
 from imdh_cli.report.words import percent, quantity, signed, spread
 from imdh_cli.words import count, listing, printable, short
@@ -26,15 +27,21 @@ CALLED = 20  # columns of a cluster's name in the table
 
 
 def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
-    """Print the report; with `tree` all of the hierarchy and nothing else."""
+    """Print the report; with `tree` all of the hierarchy and nothing else.
+
+    Where the summary holds a drift, that is what is asked for: not the clusters again.
+    """
     view = _Report(summary, console)
     if tree:
         view.tree(limit=None)
         return
     view.head()
-    view.clusters()
-    view.choice()
-    view.tree(limit=COLLAPSED)
+    if summary.drift is not None:
+        DriftPrinter(summary, console).print(summary.drift)
+    else:
+        view.clusters()
+        view.choice()
+        view.tree(limit=COLLAPSED)
     if summary.truth is not None:
         view.truth(summary.truth)
 
