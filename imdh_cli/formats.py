@@ -55,6 +55,7 @@ FORMATS = (
         "arrow_file",
     ),
     Format("orc", "ORC", (b"ORC",), (".orc",), "orc_file", seeks=True),
+    Format("npy", "NumPy", (b"\x93NUMPY",), (".npy",), "npy_file", seeks=True),
 )
 NAMES = tuple(format.name for format in FORMATS)
 SUFFIXES = tuple(suffix for format in FORMATS for suffix in format.suffixes)

@@ -38,8 +38,8 @@ class SourceParams:
     format: str | None = option(None, "Of the input.", default="told from its content", choices=formats.NAMES)
     on_bad_row: Literal["error", "skip"] = option(
         "error",
-        "CSV: a row of another length, or with text where a number belongs: stop and name it, or count it "
-        "and label it -1.",
+        "A CSV row of another length, or with text where a number belongs, or a list of another length: stop "
+        "and name it, or count it and label it -1.",
     )
     max_rows: int | None = option(None, "Read no more rows than this.", min=1)
     batch_rows: int = option(65536, "Rows read at a time; no result depends on it.", min=1, neutral=True)

@@ -61,13 +61,17 @@ class FitOptions:
 def fit(o: FitOptions, console: Console) -> None:
     """Learn clusters in one pass over DATA and write the model.
 
-    DATA: files, folders, quoted globs, `-` for stdin, addresses (https:, s3:, gs:, hdfs:); CSV, Parquet,
-    Arrow IPC and ORC, compressed (gzip, zstd, bzip2) or not.
+    DATA: files, folders, quoted globs, `-` for stdin, addresses (https:, s3:, gs:, hdfs:); CSV, compressed
+    (gzip, zstd, bzip2) or not, Parquet, Arrow IPC, ORC, NumPy matrices (.npy).
 
     Features are the columns of numbers: whole (beyond 2^53 rounded, with a note), floating, decimal, and
-    true and false as 1 and 0. Left out, with a note, are text (see --categorical), dates and times, lists
-    and other nested columns, columns without a value, and what looks like an identifier (whole numbers that
-    only rise or only fall) unless -c names it.
+    true and false as 1 and 0. Left out, with a note, are text (see --categorical), dates and times, nested
+    columns, columns without a value, and what looks like an identifier (whole numbers that only rise or only
+    fall) unless -c names it.
+
+    A column of vectors (lists, tensors, or text that is a JSON array) makes the features embedding[0],
+    embedding[1] and so on where no other column is a number, or with -c embedding or -c 'embedding[0:64]'.
+    A list of another length is a bad row. Fields within structs are named with a point: -c location.lat.
     """
     started = time.perf_counter()
     locations = locations_of(o.data, console)

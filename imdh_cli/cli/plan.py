@@ -59,7 +59,9 @@ def make_plan(source: Source, selection: Selection, params: FitParams, threads: 
     columns = []
     for column in selection.spec.columns:
         kind = types.get(column.name, "?")
-        if column.levels is None:
+        if column.items is not None:
+            columns += [{"name": name, "type": f"{kind}, {column.width} features"} for name in column.asked]
+        elif column.levels is None:
             columns.append({"name": column.name, "type": kind})
         else:
             columns.append({"name": column.name, "type": f"{kind}, one-hot, {len(column.levels)} levels"})

@@ -52,7 +52,7 @@ def selection_of_update(given: Given[FeatureParams], model: Model, source: Sourc
 
     spec = model.spec
     asked = given.over(FeatureParams(missing=spec.missing))
-    odd = sorted(set(asked.columns or spec.source_columns) ^ set(spec.source_columns))
+    odd = sorted(set(asked.columns or spec.asked) ^ set(spec.asked))
     if odd:
         raise UsageError(
             f'-c: the features of the model are others ("{odd[0]}" is in one list only)',

@@ -8,7 +8,9 @@ The rule for each Arrow type (`imdh fit --help` says it in words):
     dictionary, run-end encoded                       as the type of their values
     string                                            as --categorical says
     date, time, timestamp, duration, interval         left out with a note; refused when named
-    list, struct, map, union, binary, null,
+    list of numbers, tensor, of one length            its items, where no other column is a number, or named
+    struct                                            left out with a note; a field within is used when named
+    other lists, map, union, binary, null,
     extension types                                   left out with a note; refused when named
 """
 
@@ -19,6 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+
+from imdh_cli.sources.nested import vector_length
 
 
 def kind_of(column: pa.Field) -> str:
@@ -38,6 +42,8 @@ def kind_of_type(kind: pa.DataType) -> str:
         return "text"
     if pt.is_null(kind):
         return "empty throughout"
+    if (length := vector_length(kind)) is not None:
+        return f"a list of {length} numbers"
     if isinstance(kind, pa.BaseExtensionType):
         return str(kind.extension_name)
     return str(kind) if len(str(kind)) <= 40 else str(kind).partition("<")[0]

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from imdh_cli.compiled import kernel
 from imdh_cli.errors import DataError
 from imdh_cli.features.kinds import example, kind_of_type, plain
-from imdh_cli.features.spec import Column, FeatureSpec
+from imdh_cli.features.spec import Column, FeatureSpec, Items
 from imdh_cli.sources.base import Chunk
 
 PORTION = 1 << 18  # cells
@@ -124,14 +124,13 @@ def _treat(
     if spec.missing == "error" and broken.any():
         k = int(np.argmax(broken))
         raise _missing_cell(rows[k], int(suspects[k]), spec, at)
-    first = _first_columns(spec)
-    for j in np.flatnonzero(~finite.all(axis=0)):
-        name = first.get(int(j))
-        if name is not None:  # a one-hot column counts once, not once a level
-            cells = rows[~finite[:, j], j]
-            lost = int(np.isnan(cells).sum())
-            _count(tally.missing, name, lost)
-            _count(tally.infinite, name, len(cells) - lost)
+    owners = np.array(spec.owners)
+    for i in np.unique(owners[~finite.all(axis=0)]):
+        # A column of texts or of lists counts once a row, not once for each level or item.
+        cells, fine = rows[:, owners == i], finite[:, owners == i]
+        missing = np.isnan(cells)
+        _count(tally.missing, spec.columns[i].name, int(missing.any(axis=1).sum()))
+        _count(tally.infinite, spec.columns[i].name, int((~fine & ~missing).any(axis=1).sum()))
     if spec.missing == "mean":
         rows[~finite] = np.nan
         X[suspects] = rows
@@ -145,19 +144,10 @@ def _count(counts: dict[str, int], name: str, n: int) -> None:
         counts[name] = counts.get(name, 0) + n
 
 
-def _first_columns(spec: FeatureSpec) -> dict[int, str]:
-    """Matrix column -> the table's column it stands for; of one-hot ones the first."""
-    first, j = {}, 0
-    for column in spec.columns:
-        first[j] = column.name
-        j += 1 if column.levels is None else len(column.levels)
-    return first
-
-
 def _missing_cell(cells: np.ndarray, i: int, spec: FeatureSpec, at: tuple[str, int | None]) -> DataError:
     j = int(np.argmin(np.abs(cells) <= LARGEST))
-    first = _first_columns(spec)
-    name = first[max(k for k in first if k <= j)]
+    column = spec.columns[spec.owners[j]]
+    name = column.name if column.items is None else spec.names[j]
     what = "missing" if np.isnan(cells[j]) else "infinite"
     what = f"beyond {LARGEST:g}" if np.isfinite(cells[j]) else what
     row = "" if at[1] is None else f", row {at[1] + i + 1}"
@@ -171,23 +161,38 @@ def _matrix(
     batch: pa.RecordBatch, spec: FeatureSpec, name: str
 ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     """X with NaN for null, the sum of squares of each row, and the counts of unseen texts."""
-    if not spec.texts:
+    if len(spec.numbers) == len(spec.columns):
         return *_numbers(batch, spec.source_columns, name), {}
     X = np.empty((batch.num_rows, len(spec.names)))
     unseen: dict[str, int] = {}
-    plain = [i for i, c in enumerate(spec.columns) if c.levels is None]
+    plain = [i for i, c in enumerate(spec.columns) if c.levels is None and c.items is None]
     numeric = _numbers(batch.select(plain), spec.numbers, name)[0] if plain else X[:, :0]
     j = k = 0
     for i, column in enumerate(spec.columns):
-        if column.levels is None:
-            X[:, j] = numeric[:, k]
-            j, k = j + 1, k + 1
-        else:
-            width = len(column.levels)
-            block = X[:, j : j + width]
+        block = X[:, j : j + column.width]
+        if column.items is not None:
+            _lists(batch.column(i), column.items, block)
+        elif column.levels is not None:
             _count(unseen, column.name, _one_hot(batch.column(i), column, block, name))
-            j += width
+        else:
+            block[:, 0] = numeric[:, k]
+            k += 1
+        j += column.width
     return X, np.einsum("ij,ij->i", X, X), unseen
+
+
+def _lists(column: pa.FixedSizeListArray, items: Items, block: np.ndarray) -> None:
+    """Fill the columns of one column of lists, in place: their buffer of values is a matrix."""
+    values = column.values.slice(column.offset * items.length, len(column) * items.length)
+    if values.type not in _PLAIN:
+        values = values.cast(pa.float64(), safe=False)
+    matrix = values.to_numpy(zero_copy_only=False).reshape(len(column), items.length)
+    j = 0
+    for start, stop in items.ranges:
+        block[:, j : j + stop - start] = matrix[:, start:stop]
+        j += stop - start
+    if column.null_count:
+        block[column.is_null().to_numpy(False)] = np.nan
 
 
 def _numbers(batch: pa.RecordBatch, names: Sequence[str], where: str) -> tuple[np.ndarray, np.ndarray]:

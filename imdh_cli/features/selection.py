@@ -12,11 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from imdh_cli.errors import DataError, UsageError
+from imdh_cli.errors import DataError
 from imdh_cli.features.kinds import example, kind_of, plain
-from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec
+from imdh_cli.features.lists import choose_items, lengths
+from imdh_cli.features.names import Named, Span, resolve
+from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec, Items
 from imdh_cli.params import FeatureParams
-from imdh_cli.sources.base import Source, check_columns, listed, nearest
+from imdh_cli.sources.base import Source, listed, nearest, typed
+from imdh_cli.sources.nested import is_list, vector_length
 
 ID_ROWS = 30  # fewer rows than this say nothing about what is an identifier
 SAMPLE_ROWS = 20_000
@@ -27,6 +30,7 @@ EXACT = 2**53  # beyond it a double does not hold every whole number
 _NUMBERED = re.compile(r"column_[0-9]+")  # a name where there is no header
 _DATE = r"^[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$|^[0-9]{1,2}:[0-9]{2}(:.*)?$"
 _THOUSANDS = r"^[+-]?[0-9]{1,3}((,[0-9]{3})+([.][0-9]*)?|([.][0-9]{3})+(,[0-9]*)?)$"
+_ONE_LENGTH = "give all of them one length to use them"
 _QUANTITY = r"^[^0-9A-Za-z\s]?\s*[+-]?[0-9][0-9.,']*\s*[^0-9\s]{0,6}$"
 
 
@@ -58,10 +62,15 @@ def select_features(source: Source, params: FeatureParams) -> Selection:
     UsageError
         For a column that is both a feature and something else.
     """
-    _check_names(source, params)
+    named = resolve(source, params, _where(source))
     if _is_empty(source):
         raise DataError(f"{_where(source)}: no data rows", "a model is learned from rows")
-    return _named(source, params) if params.columns is not None else _default(source, params)
+    if named.features is not None:
+        selection = _named(source, params, named, named.features)
+    else:
+        selection = _default(source, params, named)
+    source.expect(lengths=selection.spec.lengths)
+    return selection
 
 
 def bind_features(source: Source, spec: FeatureSpec) -> None:
@@ -74,19 +83,34 @@ def bind_features(source: Source, spec: FeatureSpec) -> None:
     """
     if not source.schema.names:
         return  # an input without a single byte has no rows
+    source.expose(spec.source_columns)
     _check_known(source, spec)
-    source.expect(numbers=spec.numbers, texts=spec.texts)
+    source.expect(numbers=spec.numbers, texts=spec.texts, lengths=spec.lengths)
     for column in spec.columns:
         kind = kind_of(source.schema.field(column.name))
         if column.name in source.hive_columns:
             kind = "from the names of folders"
-        fits = ("number", "empty throughout", *(() if column.levels is None else ("text",)))
-        if kind not in fits:
+        if column.items is not None:
+            fits, learned = _holds_lists(source, column), f"lists of {column.items.length} numbers"
+        else:
+            learned = "numbers" if column.levels is None else "text"
+            fits = kind in ("number", "empty throughout") or (kind == "text" and column.levels is not None)
+        if not fits:
+            held = _example(source, column.name) if kind == "text" else ""
             raise DataError(
-                f'{_where(source)}: column "{column.name}" is {kind}{_example(source, column.name)}; '
-                f"the model learned {'numbers' if column.levels is None else 'text'}",
+                f'{_where(source)}: column "{column.name}" is {kind}{held}; the model learned {learned}',
                 f'give the column "{column.name}" as the model knows it',
             )
+
+
+def _holds_lists(source: Source, column: Column) -> bool:
+    """Whether the cells may be the lists that a model learned; each is looked at when it is read."""
+    field = source.schema.field(column.name)
+    length = vector_length(field.type)
+    assert column.items is not None
+    if length is not None:
+        return length == column.items.length
+    return is_list(field.type) or kind_of(field) in ("text", "empty throughout")
 
 
 def _check_known(source: Source, spec: FeatureSpec) -> None:
@@ -106,30 +130,21 @@ def _check_known(source: Source, spec: FeatureSpec) -> None:
         raise DataError(error.message, hint) from error
 
 
-def _check_names(source: Source, params: FeatureParams) -> None:
-    named = params.columns or ()
-    if source.schema.names:
-        wanted = [*named, *params.exclude, *params.ids]
-        check_columns(wanted, source.schema.names, _where(source))
-    twice = next((n for n, times in Counter(named).items() if times > 1), None)
-    if twice is not None:
-        raise UsageError(f'column "{twice}" is named twice', "name each feature once")
-    for name in named:
-        if name in params.exclude or name in params.ids:
-            option = "-x" if name in params.exclude else "--id"
-            raise UsageError(f'column "{name}" is named by -c and by {option}', "keep one of them")
-
-
 def _is_empty(source: Source) -> bool:
     if source.rows is not None:
         return source.rows == 0
     return not source.schema.names or source.sample(1, source.schema.names[:1]).num_rows == 0
 
 
-def _named(source: Source, params: FeatureParams) -> Selection:
+def _named(
+    source: Source, params: FeatureParams, named: Named, features: Mapping[str, Sequence[Span]]
+) -> Selection:
     texts: list[str] = []
     numbers: list[str] = []
-    for name in params.columns or ():
+    lists: dict[str, Items] = {}
+    source.check([name for name in features if name not in source.hive_columns])
+    found = lengths(source, [name for name in features if name not in source.hive_columns])
+    for name, spans in features.items():
         if name in source.hive_columns:
             raise DataError(
                 f'column "{name}" comes from the names of folders and is no feature',
@@ -137,7 +152,15 @@ def _named(source: Source, params: FeatureParams) -> Selection:
             )
         column = source.schema.field(name)
         kind = kind_of(column)
-        if kind == "text" and params.categorical == "onehot":
+        length = found.get(name)
+        without = named.without.get(name, ())
+        if isinstance(length, int):
+            lists[name] = choose_items(name, length, spans, without)
+        elif length is not None:
+            raise DataError(f'column "{name}" holds {length}', _ONE_LENGTH)
+        elif spans or without:
+            raise _no_lists(source, name)
+        elif kind == "text" and params.categorical == "onehot":
             texts.append(name)
         elif kind == "number":
             numbers.append(name)
@@ -151,7 +174,6 @@ def _named(source: Source, params: FeatureParams) -> Selection:
                 f'column "{name}" is {kind}, not numbers',
                 f'convert it to numbers first, or leave "{name}" out of -c',
             )
-    source.check(params.columns or ())
     levels, crowded = _levels(source, texts)
     if crowded:
         raise DataError(
@@ -164,19 +186,25 @@ def _named(source: Source, params: FeatureParams) -> Selection:
     kinds = {n: source.schema.field(n).type for n in numbers}
     wide = [n for n, kind in kinds.items() if _is_wide(kind) or (not source.typed and pt.is_float64(kind))]
     notes = _rounding(_sample(source, wide)) if wide else []
-    spec = _spec(params.columns or (), levels, params)
+    spec = _spec(features, levels, lists, params)
     return Selection(spec, [], notes, tuple(params.ids))
 
 
-def _default(source: Source, params: FeatureParams) -> Selection:
+def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
     out = _LeftOut()
     chosen: list[str] = []
     texts: list[str] = []
     words: list[str] = []
+    lists: dict[str, Items] = {}
     void = _empty(source, params)
+    found = lengths(source, _may_list(source, named, params))
+    for name in named.without:
+        if not isinstance(found.get(name), int):
+            raise _no_lists(source, name)
     for column in source.schema:
         name, kind = column.name, kind_of(column)
-        if name in params.exclude:
+        length = found.get(name)
+        if name in named.exclude:
             out.add(name, "excluded with -x")
         elif name in params.ids:
             out.add(name, "an id, carried to the labels")
@@ -186,6 +214,10 @@ def _default(source: Source, params: FeatureParams) -> Selection:
             out.add(name, "an index written by pandas", "it is used when named with -c")
         elif name in void or kind == "empty throughout":
             out.add(name, "empty", "it holds no value")
+        elif isinstance(length, int):
+            lists[name] = choose_items(name, length, (), named.without.get(name, ()))
+        elif length is not None:
+            out.add(name, length, _ONE_LENGTH)
         elif kind == "number":
             chosen.append(name)
         elif kind != "text":
@@ -208,6 +240,9 @@ def _default(source: Source, params: FeatureParams) -> Selection:
     chosen = [n for n in chosen if n not in absent]
     texts = [n for n in texts if n not in absent]
     notes = _identifiers(source, chosen, out)
+    for name in [n for n in lists if n in absent]:
+        out.add(name, f"not in {absent[name]}", "a feature has to be in every file")
+        del lists[name]
     levels, crowded = _levels(source, texts)
     for name in texts:
         if name in crowded:
@@ -215,9 +250,26 @@ def _default(source: Source, params: FeatureParams) -> Selection:
         elif not levels[name]:
             out.add(name, "text without a value")
     chosen = [n for n in chosen if n not in out.names]
+    if chosen:
+        for name, items in lists.items():
+            out.add(name, f"lists of {items.length} numbers", f"{typed('-c', name)} uses them")
+    else:
+        chosen = list(lists)
     if not chosen:
         raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out.pairs))
-    return Selection(_spec(chosen, levels, params), out.pairs, out.notes() + notes, params.ids)
+    return Selection(_spec(chosen, levels, lists, params), out.pairs, out.notes() + notes, params.ids)
+
+
+def _no_lists(source: Source, name: str) -> DataError:
+    return DataError(
+        f'column "{name}" holds no lists of numbers{_example(source, name)}', f'name the column: "{name}"'
+    )
+
+
+def _may_list(source: Source, named: Named, params: FeatureParams) -> list[str]:
+    """The columns whose cells may be lists, and may be features."""
+    apart = {*named.exclude, *params.ids, *source.hive_columns, *source.absent}
+    return _readable(source, [name for name in source.schema.names if name not in apart])
 
 
 def _empty(source: Source, params: FeatureParams) -> set[str]:
@@ -354,14 +406,18 @@ class _LeftOut:
         ]
 
 
-def _spec(names: Iterable[str], levels: Mapping[str, Sequence[str]], params: FeatureParams) -> FeatureSpec:
-    spec = FeatureSpec(
-        tuple(Column(n, tuple(levels[n]) if n in levels else None) for n in names), params.missing
-    )
+def _spec(
+    names: Iterable[str],
+    levels: Mapping[str, Sequence[str]],
+    lists: Mapping[str, Items],
+    params: FeatureParams,
+) -> FeatureSpec:
+    columns = (Column(n, tuple(levels[n]) if n in levels else None, lists.get(n)) for n in names)
+    spec = FeatureSpec(tuple(columns), params.missing)
     if len(set(spec.names)) < len(spec.names):
         twice = next(n for n, times in Counter(spec.names).items() if times > 1)
         raise DataError(
-            f'two features are called "{twice}": a column, and a level of another',
+            f'two features are called "{twice}": a column, and a level or an item of another',
             f'use -x "{twice}"',
         )
     return spec

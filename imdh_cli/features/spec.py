@@ -10,14 +10,57 @@ from imdh_cli.errors import ModelError
 from imdh_cli.params import Missing
 
 MAX_LEVELS = 100  # of a one-hot column
+MAX_LENGTH = 1 << 20  # of lists, and of all features
+
+
+@dataclass(frozen=True)
+class Items:
+    """Those items of a list of numbers that are features.
+
+    length : of every list.
+    ranges : start and stop of each stretch of them, in order.
+    """
+
+    length: int
+    ranges: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table: a number, or text with the levels it may have (one-hot)."""
+    """One column of the table: a number, text with the levels it may have (one-hot), or a list of numbers."""
 
     name: str
     levels: tuple[str, ...] | None = None
+    items: Items | None = None
+
+    @property
+    def width(self) -> int:
+        """How many columns of the matrix it makes."""
+        if self.items is not None:
+            return sum(stop - start for start, stop in self.items.ranges)
+        return 1 if self.levels is None else len(self.levels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of those columns: `colour=red` for a level, `embedding[0]` for an item."""
+        if self.items is not None:
+            places = (i for start, stop in self.items.ranges for i in range(start, stop))
+            return tuple(f"{self.name}[{i}]" for i in places)
+        return (self.name,) if self.levels is None else tuple(f"{self.name}={s}" for s in self.levels)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What asks for it with `-c`: the column, or the items of its lists."""
+        if self.items is None or self.items.ranges == ((0, self.items.length),):
+            return (self.name,)
+        return tuple(f"{self.name}[{start}:{stop}]" for start, stop in self.items.ranges)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as the model's metadata keep them."""
+        plain = {"name": self.name, "levels": None if self.levels is None else list(self.levels)}
+        if self.items is None:
+            return plain
+        return plain | {"length": self.items.length, "items": [list(span) for span in self.items.ranges]}
 
 
 @dataclass(frozen=True)
@@ -33,16 +76,8 @@ class FeatureSpec:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The d columns of the matrix; `colour=red` for a level."""
-        return tuple(
-            name
-            for column in self.columns
-            for name in (
-                (column.name,)
-                if column.levels is None
-                else tuple(f"{column.name}={level}" for level in column.levels)
-            )
-        )
+        """The d columns of the matrix."""
+        return tuple(name for column in self.columns for name in column.names)
 
     @cached_property
     def source_columns(self) -> tuple[str, ...]:
@@ -50,23 +85,33 @@ class FeatureSpec:
         return tuple(column.name for column in self.columns)
 
     @cached_property
+    def asked(self) -> tuple[str, ...]:
+        """What asks for these features with `-c`."""
+        return tuple(name for column in self.columns for name in column.asked)
+
+    @cached_property
+    def owners(self) -> tuple[int, ...]:
+        """(d,): of each column of the matrix the place in `columns` of the one that it stands for."""
+        return tuple(i for i, column in enumerate(self.columns) for _ in range(column.width))
+
+    @cached_property
     def numbers(self) -> tuple[str, ...]:
         """Those that must hold numbers."""
-        return tuple(column.name for column in self.columns if column.levels is None)
+        return tuple(c.name for c in self.columns if c.levels is None and c.items is None)
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """Those that are one-hot."""
         return tuple(column.name for column in self.columns if column.levels is not None)
 
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """Those that hold lists of numbers, and how many each list has."""
+        return {c.name: c.items.length for c in self.columns if c.items is not None}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as the model's metadata keep them."""
-        return {
-            "columns": [
-                {"name": c.name, "levels": None if c.levels is None else list(c.levels)} for c in self.columns
-            ],
-            "missing": self.missing,
-        }
+        return {"columns": [column.to_dict() for column in self.columns], "missing": self.missing}
 
     @classmethod
     def from_dict(cls, values: Any) -> FeatureSpec:
@@ -83,7 +128,7 @@ class FeatureSpec:
         except (KeyError, TypeError) as error:
             raise ModelError(f"the model's feature list is damaged: {error!r}") from error
         spec = cls(columns, missing)
-        if missing not in get_args(Missing) or not columns:
+        if missing not in get_args(Missing) or not columns or sum(c.width for c in columns) > MAX_LENGTH:
             raise ModelError("the model's feature list is damaged")
         if len(set(spec.source_columns)) < len(columns) or len(set(spec.names)) < len(spec.names):
             raise ModelError("the model's feature list names a column twice")
@@ -94,6 +139,8 @@ def _column(values: Any) -> Column:
     name, levels = values["name"], values["levels"]
     if not isinstance(name, str):
         raise TypeError("a name that is no text")
+    if "items" in values:
+        return Column(name, None, _items(values["length"], values["items"], levels))
     if levels is None:
         return Column(name)
     if not isinstance(levels, list) or not 0 < len(levels) <= MAX_LEVELS:
@@ -101,3 +148,16 @@ def _column(values: Any) -> Column:
     if not all(isinstance(level, str) for level in levels) or len(set(levels)) < len(levels):
         raise TypeError("levels that are no distinct texts")
     return Column(name, tuple(levels))
+
+
+def _items(length: Any, ranges: Any, levels: Any) -> Items:
+    if levels is not None or type(length) is not int or not 0 < length <= MAX_LENGTH:
+        raise TypeError("a length that is none")
+    if not isinstance(ranges, list) or not 0 < len(ranges) <= length:
+        raise TypeError("items that are no list")
+    for span in ranges:
+        if not isinstance(span, list) or len(span) != 2 or any(type(end) is not int for end in span):
+            raise TypeError("items that are no ranges")
+        if not 0 <= span[0] < span[1] <= length:
+            raise TypeError("items beyond the list")
+    return Items(length, tuple((start, stop) for start, stop in ranges))

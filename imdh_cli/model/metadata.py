@@ -77,7 +77,7 @@ def check(values: dict[str, Any], *, depth: int, names: list[str], clusters: int
         _fault(f"program is {values['program'][:40]!r}, not 'imdh'")
     if values["parameters"].get("learn", {}).get("depth") != depth:
         _fault(f"parameters.learn.depth is not {depth}, as the arrays are")
-    if _feature_names(values["features"]) != names:
+    if _feature_names(values["features"], len(names)) != names:
         _fault("features are not those of feature_names")
     if values["choice"]["clusters"] != clusters:
         _fault(f"choice.clusters is not {clusters}, as in cluster_of_leaf")
@@ -205,7 +205,12 @@ def _names(key: str, values: Any) -> None:
             _fault(f"{key}.{node} has {len(name)} characters")
 
 
-_column = _record({"name": _text, "levels": _either(_nothing, _list_of(_text))})
+def _column(key: str, value: Any) -> None:
+    _record({"name": _text, "levels": _either(_nothing, _list_of(_text))})(key, value)
+    if "items" in value:
+        _record({"length": _count, "items": _list_of(_list_of(_count, 2)), "levels": _nothing})(key, value)
+
+
 _counts = _map_of(_count)
 
 _KEYS: dict[str, Check] = {
@@ -238,12 +243,20 @@ _KEYS: dict[str, Check] = {
 _OPTIONAL_KEYS: dict[str, Check] = {"id_columns": _list_of(_text), "cluster_names": _names}
 
 
-def _feature_names(features: dict[str, Any]) -> list[str]:
-    """Columns of the matrix: a one-hot column has one for each level, `colour=red`."""
-    names = []
+def _feature_names(features: dict[str, Any], most: int) -> list[str]:
+    """Columns of the matrix: of a one-hot column one for each level, `colour=red`, of a list for each item.
+
+    most : of which there should be so many; of more not all are made.
+    """
+    names: list[str] = []
     for column in features["columns"]:
         name, levels = column["name"], column["levels"]
-        names += [name] if levels is None else [f"{name}={level}" for level in levels]
+        for start, stop in column.get("items", ()):
+            names += [f"{name}[{i}]" for i in range(start, min(stop, start + most + 1))]
+        if "items" not in column:
+            names += [name] if levels is None else [f"{name}={level}" for level in levels]
+        if len(names) > most:
+            break
     return names
 
 

@@ -56,7 +56,7 @@ def command(summary: Summary) -> str:
             words += ["--categorical", "onehot"]
         if spec.missing != "skip":
             words += ["--missing", spec.missing]
-        columns = ",".join(spec.source_columns)
+        columns = ",".join(spec.asked)
         if s.left_out and len(columns) <= COLUMNS:
             words += ["-c", columns]
     return " ".join(shlex.quote(printable(word, COLUMNS)) for word in words)

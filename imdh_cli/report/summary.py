@@ -362,7 +362,7 @@ def _one_hot(model: Model) -> np.ndarray:
     """(d,) bool: which columns of the matrix are levels of a text column."""
     return np.repeat(
         [column.levels is not None for column in model.spec.columns],
-        [1 if column.levels is None else len(column.levels) for column in model.spec.columns],
+        [column.width for column in model.spec.columns],
     )
 
 

@@ -142,6 +142,10 @@ def _looked_up(column: pa.Array, ending: str) -> pa.Array | None:
 
 def _as_text(column: pa.Array) -> pa.Array:
     """Shortest texts that read back as the same value; text itself unchanged."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if _is_list(column.type):
+        return _json_arrays(column)
     if pa.types.is_duration(column.type):
         column = column.cast(pa.int64())
     if pa.types.is_float16(column.type):
@@ -150,6 +154,26 @@ def _as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_float64(column.type):
         text = _without_exponent(column, text)
     return text
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    """Lists of numbers. Texts within would need JSON's escapes, so that they have no text form here."""
+    some = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(type_) for is_kind in some) and not _may_need_quotes(type_.value_type)
+
+
+def _json_arrays(column: pa.Array) -> pa.Array:
+    """`[1,2.5,null]`, as which a CSV is read again."""
+    lists = column.cast(pa.large_list(column.type.value_type))
+    items = pc.fill_null(_as_text(lists.flatten()), "null")
+    items = pc.if_else(pc.is_in(items, value_set=pa.array(["nan", "inf", "-inf"], _TEXT)), "null", items)
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(False)
+    ends = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64())
+    inner = pc.binary_join(pa.LargeListArray.from_arrays(ends, items), pa.scalar(",", _TEXT))
+    text = pc.binary_join_element_wise(
+        pa.scalar("[", _TEXT), inner, pa.scalar("]", _TEXT), pa.scalar("", _TEXT)
+    )
+    return pc.if_else(lists.is_valid(), text, None)
 
 
 def _without_exponent(column: pa.Array, text: pa.Array) -> pa.Array:

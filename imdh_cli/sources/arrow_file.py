@@ -28,10 +28,12 @@ from imdh_cli.sources.base import (
     Fragment,
     check_columns,
     check_unique,
+    chunks_of,
     first_rows,
     pandas_index,
 )
 from imdh_cli.sources.file import Stored, peeked
+from imdh_cli.sources.nested import cells_per_row
 
 MAGIC = b"ARROW1"
 CONTINUATION = b"\xff\xff\xff\xff"  # a stream begins with
@@ -86,7 +88,7 @@ class ArrowPart:
         check_columns(features, self.schema.names, self.name)
         fragments = []
         for i, (at, rows) in enumerate(self._places()):
-            size = 8 * rows * len(features)
+            size = 8 * rows * cells_per_row(self.schema, features)
             held = min(size, WINDOW) if self._lies_open else size
             if rows:
                 fragments.append(Fragment(rows, size, partial(self._read, features, (), [i], at), held))
@@ -328,14 +330,7 @@ class _Take:
 
     def __call__(self, batch: pa.RecordBatch, rows: int, name: str, row: int) -> Iterator[Chunk]:
         left, right = self.places(batch)
-        features, kept = batch.select(left), batch.select(right) if right else None
-        for start in range(0, batch.num_rows, rows):
-            yield Chunk(
-                features.slice(start, rows),
-                None if kept is None else kept.slice(start, rows),
-                None,
-                (name, row + start),
-            )
+        return chunks_of(batch, left, right, rows, (name, row))
 
 
 def _count_rows(reader: pa.RecordBatchReader) -> int:

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from imdh_cli.errors import DataError
+from imdh_cli.sources.nested import cells_per_row
 
 Opener = Callable[[], BinaryIO]  # a fresh binary file object, at its start
+
+DOUBLE = '"'
+
+CELLS = 1 << 22  # of features in a chunk: 32 MB as doubles
 
 # What a damaged file makes pyarrow raise; a forged length is a MemoryError.
 BROKEN = (pa.ArrowException, OSError, ValueError, MemoryError)
@@ -109,6 +115,7 @@ class Source(Protocol):
     hive_columns : from `key=value` folders; never features.
     id_columns : known to be an index (pandas metadata).
     absent : columns that some part does not have -> the first such part.
+    derived : columns that `expose` made -> the column of the input and the way to the field within it.
     """
 
     schema: pa.Schema
@@ -121,6 +128,7 @@ class Source(Protocol):
     hive_columns: tuple[str, ...]
     id_columns: tuple[str, ...]
     absent: dict[str, str]
+    derived: dict[str, tuple[str, ...]]
 
     @property
     def notes(self) -> list[str]: ...
@@ -153,8 +161,18 @@ class Source(Protocol):
         """The schema of `Chunk.kept` for these columns, known before anything is read."""
         ...
 
-    def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
-        """Read these columns as numbers, or as text, whatever the first rows look like."""
+    def expose(self, names: Iterable[str]) -> None:
+        """Make columns of those names that tell a field within structs: `location.lat`."""
+        ...
+
+    def expect(
+        self,
+        *,
+        numbers: Iterable[str] = (),
+        texts: Iterable[str] = (),
+        lengths: Mapping[str, int] = ...,
+    ) -> None:
+        """Read these columns as numbers, as text, or as lists of a length, whatever they look like."""
         ...
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
@@ -165,9 +183,14 @@ class Source(Protocol):
 
 
 def chunks_of(
-    batch: pa.RecordBatch, features: Sequence[str], keep: Sequence[str], rows: int, origin: tuple[str, int]
+    batch: pa.RecordBatch,
+    features: Sequence[str] | Sequence[int],
+    keep: Sequence[str] | Sequence[int],
+    rows: int,
+    origin: tuple[str, int],
 ) -> Iterator[Chunk]:
-    """A batch as chunks of at most so many rows each; `origin` is the place of its first row."""
+    """A batch as chunks of at most so many rows, and CELLS, each; `origin` is the place of its first row."""
+    rows = min(rows, max(1, CELLS // max(1, cells_per_row(batch.schema, features))))
     left, right = batch.select(features), batch.select(keep) if keep else None
     for start in range(0, batch.num_rows, rows):
         kept = None if right is None else right.slice(start, rows)
@@ -188,6 +211,12 @@ def listed(names: Sequence[str]) -> str:
     """The first of many names, quoted, for a sentence."""
     shown = ", ".join(f'"{n}"' for n in names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def typed(option: str, *names: str) -> str:
+    """An option with column names as a shell and `cli.options.Names` take them."""
+    cells = (f'"{name.replace(DOUBLE, DOUBLE * 2)}"' if set(name) & set(',"') else name for name in names)
+    return f"{option} {shlex.quote(','.join(cells))}"
 
 
 def nearest(name: str, names: Iterable[str], n: int = 3) -> list[str]:

@@ -17,6 +17,7 @@ from imdh_cli.params import SourceParams
 from imdh_cli.rows.prefetch import prefetch
 from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, check_unique, chunks_of, first_rows
 from imdh_cli.sources.file import Stored
+from imdh_cli.sources.nested import cells_per_row
 
 
 class OrcPart:
@@ -63,7 +64,7 @@ class OrcPart:
         check_columns(features, self.schema.names, self.name)
         fragments, row = [], 0
         for i, rows in enumerate(self._rows_of_stripes()):
-            size = 8 * rows * len(features)
+            size = 8 * rows * cells_per_row(self.schema, features)
             fragments.append(Fragment(rows, size, partial(self._read, features, (), [i], row), size))
             row += rows
         return fragments

@@ -123,7 +123,7 @@ class ParquetPart:
         size = self.size or 0
         at: list[int] | None = None
         try:
-            rows = batch_rows or min(self._params.batch_rows, _fitting_rows(len(wanted)))
+            rows = batch_rows or min(self._params.batch_rows, _fitting_rows(self._cells(wanted)))
             for batch in self._batches(file, groups, wanted, rows):
                 if at is None:
                     # By position from here on: asking for "a" brings a column "a.b" along.
@@ -151,6 +151,14 @@ class ParquetPart:
         ends = list(accumulate(_leaf_count(kind) for kind in self.schema.types))
         spans = [(i and ends[i - 1], ends[i]) for i in map(self.schema.get_field_index, names)]
         return [leaf for start, end in spans for leaf in range(start, end)]
+
+    def _cells(self, names: Sequence[str]) -> int:
+        """Cells in a row of these columns, items of lists too."""
+        if not self._groups or not any(_is_nested(self.schema.field(name).type) for name in names):
+            return len(names)
+        group = self._open().metadata.row_group(0)
+        leaves = [group.column(j) for j in self._leaves(names)]
+        return sum(max(1, leaf.num_values // max(1, group.num_rows)) for leaf in leaves)
 
     def _open(self) -> pq.ParquetFile:
         """The open file, shared by the readings under way and closed after the last of them."""
@@ -207,6 +215,10 @@ def _held(column: pq.ColumnChunkMetaData, big_pages: bool) -> int:
     if big_pages:
         return NEAR + size
     return NEAR + min(size, PAGE * (3 if column.has_dictionary_page else 1))
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    return pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
 def _leaf_count(kind: pa.DataType) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 
+from imdh_cli.sources.nested import is_list, storage
+
 
 def promoted(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     """The type for a column that is `a` in one file and `b` in another; None when there is none."""
@@ -21,6 +23,9 @@ def promoted(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if (_is_number(a) or _is_text(a)) and (_is_number(b) or _is_text(b)):
         large = pt.is_large_string(a) or pt.is_large_string(b)
         return pa.large_string() if large else pa.string()
+    if is_list(a) and is_list(b):
+        inner = promoted(storage(a).value_type, storage(b).value_type)
+        return None if inner is None else pa.large_list(inner)
     both = [pa.schema([("x", a)]), pa.schema([("x", b)])]
     try:
         return pa.unify_schemas(both, promote_options="permissive").field(0).type

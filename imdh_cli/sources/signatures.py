@@ -35,7 +35,6 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign(b"SQLite format 3\0", "an SQLite database", "export a table as CSV: sqlite3 -csv -header"),
     Foreign(b"DUCK", "a DuckDB database", "export a table: COPY t TO 't.parquet'", at=8),
     Foreign(b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export the table to Parquet, for example with pandas"),
-    Foreign(b"\x93NUMPY", "a NumPy array", "save it as Parquet, for example with pandas"),
     Foreign(b"PK\x03\x04", "an Excel workbook", "save the sheet as CSV", inside=b"xl/"),
     Foreign(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook", "save the sheet as CSV"),
     Foreign(b"%PDF-", "a PDF document", _AS_TABLE),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +13,8 @@ import pyarrow.types as pt
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns, listed
+from imdh_cli.sources.csv.errors import shown
+from imdh_cli.sources.nested import field_within, take_field, to_vectors
 from imdh_cli.sources.promote import promoted
 
 Schemas = tuple[pa.Schema, pa.Schema]  # of the features and of what is passed through
@@ -27,6 +30,8 @@ class TableSource:
     - A column that a part does not have is null there when it is passed through. As a feature it is
       an error that names the file: a whole file of missing cells is never meant. `absent` tells
       which columns those are, so that a default choice can leave them out.
+    - A field within structs is a column once it was asked for by `expose`. Lists that `expect` was told the
+      length of are fixed-size lists among the features, and what they are among the columns passed through.
     - Passthrough columns of a dictionary type are decoded: dictionaries differ from batch to batch,
       which not every output can hold.
     """
@@ -54,7 +59,10 @@ class TableSource:
             self.rows = min(self.rows, params.max_rows)
         self.hive_columns = tuple(dict.fromkeys(k for keys in self._keys for k in keys))
         self.id_columns = tuple(dict.fromkeys(i for r in self._readers for i in r.id_columns))
+        self.derived: dict[str, tuple[str, ...]] = {}
+        self._lengths: dict[str, int] = {}
         self._restart()
+        self.schema = pa.schema([])
         self._unite()
 
     # -- what is there
@@ -77,12 +85,27 @@ class TableSource:
         self.check((), keep)
         return pa.schema([(k, _decoded(self._type(k)) if self.typed else pa.string()) for k in keep])
 
-    def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
-        """Read these columns as numbers, or as text, whatever the first rows look like.
+    def expose(self, names: Iterable[str]) -> None:
+        """Make columns of those names that tell a field within structs: `location.lat`."""
+        for name in names:
+            if name not in self.schema.names and (found := field_within(self.schema, name)) is not None:
+                field, self.derived[name] = found
+                self.schema = self.schema.append(field)
 
-        Only files without types (CSV) follow; a word among numbers is then a bad row.
+    def expect(
+        self,
+        *,
+        numbers: Iterable[str] = (),
+        texts: Iterable[str] = (),
+        lengths: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Read these columns as numbers, as text, or as lists of a length, whatever they look like.
+
+        Only files without types (CSV) follow; a word among numbers, and a list of another length, is then a
+        bad row.
         """
-        numbers, texts = list(numbers), list(texts)
+        numbers, texts = list(numbers), [*texts, *lengths]
+        self._lengths = dict(lengths)
         for reader in self._readers:
             if hasattr(reader, "expect"):
                 there = set(reader.schema.names)
@@ -98,10 +121,10 @@ class TableSource:
             return
         where = self.parts[0].name if len(self.parts) == 1 else f"{len(self.parts)} files"
         check_columns([*features, *keep], self.schema.names, where)
-        for name in [*features, *keep]:
+        for name in map(self._own, [*features, *keep]):
             if name in self._conflicts:
                 raise DataError(self._conflicts[name], f'convert one of them, or use -x "{name}"')
-            if name in self.absent and name in set(features):
+            if name in self.absent and name in set(map(self._own, features)):
                 raise DataError(
                     f'{self.absent[name]}: no column "{name}", which other files have',
                     f'leave the file out, or the column: -x "{name}"',
@@ -111,7 +134,8 @@ class TableSource:
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         self.check(features, keep)
-        return _first_rows(self._chunks(list(features), list(keep)), self._params.max_rows)
+        chunks = _first_rows(self._chunks(list(features), list(keep)), self._params.max_rows)
+        return self._with_lists(chunks, features)
 
     def fragments(self, features: Sequence[str]) -> list[Fragment] | None:
         self.check(features)
@@ -173,7 +197,11 @@ class TableSource:
             yield from self._fitted(i, chunks, schemas, 0)
 
     def _fragment_chunks(self, i: int, fragment: Fragment, schemas: Schemas) -> Callable[[], Iterator[Chunk]]:
-        return lambda: _first_rows(self._fitted(i, fragment.chunks(), schemas, None), fragment.rows)
+        def chunks() -> Iterator[Chunk]:
+            fitted = self._fitted(i, fragment.chunks(), schemas, None)
+            return self._with_lists(_first_rows(fitted, fragment.rows), schemas[0].names)
+
+        return chunks
 
     def _begin(self, i: int, features: list[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         chunks = self._readers[i].chunks(features, keep)
@@ -230,11 +258,12 @@ class TableSource:
                 )
             fields[key] = pa.field(key, pa.string())
         self.schema = pa.schema(list(fields.values()))
+        self.expose(list(self.derived))
         self._note_absent(first)
 
     def _note_absent(self, first: list[str]) -> None:
         self.absent: dict[str, str] = {}  # columns that some part does not have -> the first such
-        everywhere = [n for n in self.schema.names if n not in self.hive_columns]
+        everywhere = [n for n in self.schema.names if n not in self.hive_columns and n not in self.derived]
         for at, (names, part) in enumerate(zip(self._names, first, strict=True)):
             if len(names) == len(everywhere):
                 continue
@@ -249,7 +278,11 @@ class TableSource:
     def _of(self, i: int, names: Sequence[str]) -> list[str]:
         """Those of `names` that part `i` itself supplies."""
         own = self._names[self._layout_of[i]]
-        return [n for n in names if n in own]
+        return [n for n in dict.fromkeys(map(self._own, names)) if n in own]
+
+    def _own(self, name: str) -> str:
+        """The column of the parts that a name is, or lies within."""
+        return self.derived[name][0] if name in self.derived else name
 
     def _as_text(self, i: int, names: Sequence[str]) -> None:
         """Tell a part without types (CSV) to read as text what is text in another part."""
@@ -286,6 +319,27 @@ class TableSource:
             self._count_bytes(i)
             yield Chunk(left, right, chunk.bad, origin)
         self._count_bytes(i)
+
+    def _with_lists(self, chunks: Iterator[Chunk], features: Sequence[str]) -> Iterator[Chunk]:
+        """The same chunks, lists of a known length as fixed-size lists; another length is a bad row."""
+        places = [(at, n, self._lengths[n]) for at, n in enumerate(features) if n in self._lengths]
+        return (self._listed(chunk, places) for chunk in chunks) if places else chunks
+
+    def _listed(self, chunk: Chunk, places: Sequence[tuple[int, str, int]]) -> Chunk:
+        columns, bad = chunk.features.columns, chunk.bad
+        for at, name, length in places:
+            vectors, wrong = to_vectors(columns[at], length)
+            if wrong is not None and chunk.bad is not None:
+                wrong &= ~chunk.bad
+            if wrong is not None and wrong.any():
+                if self._params.on_bad_row == "error":
+                    row = int(wrong.argmax())
+                    raise not_a_list(chunk, row, name, columns[at][row], length)
+                self._bad += int((wrong if bad is None else wrong & ~bad).sum())
+                bad = wrong if bad is None else bad | wrong
+            columns[at] = vectors
+        features = pa.RecordBatch.from_arrays(columns, names=chunk.features.schema.names)
+        return chunk._replace(features=features, bad=bad)
 
     def _unchanged(self, i: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The same chunks; an error when the file has changed, whatever came of that."""
@@ -326,10 +380,11 @@ class TableSource:
         """One column of part `i` in the table's type; `exact`: a rounded number is an error."""
         if field.name in self.hive_columns:
             return pa.repeat(pa.scalar(self._keys[i].get(field.name), pa.string()), n)
-        at = -1 if batch is None else batch.schema.get_field_index(field.name)
+        name, *within = self.derived.get(field.name, (field.name,))
+        at = -1 if batch is None else batch.schema.get_field_index(name)
         if batch is None or at < 0:
             return pa.nulls(n, field.type)
-        column = batch.column(at)
+        column = take_field(batch.column(at), within)
         if column.type == field.type:
             return column
         if pt.is_run_end_encoded(column.type):
@@ -342,6 +397,18 @@ class TableSource:
                 f"cannot be read as {field.type}: {str(error).splitlines()[0]}",
                 "write the files with one type for each column",
             ) from error
+
+
+def not_a_list(chunk: Chunk, row: int, name: str, cell: pa.Scalar, length: int) -> DataError:
+    """The error for a cell that is no list of so many numbers."""
+    part, first = chunk.origin or ("the input", None)
+    where = "" if first is None else f", row {first + row + 1}"
+    value = cell.as_py()
+    what = shown(value) if isinstance(value, str) else f"a list of {len(value)}"
+    return DataError(
+        f'{part}{where}, column "{name}": {what}, and no list of {length} numbers',
+        "mend the row, or add --on-bad-row skip",
+    )
 
 
 def _decoded(kind: pa.DataType) -> pa.DataType:

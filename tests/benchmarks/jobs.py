@@ -1,6 +1,7 @@
 """The child processes of `speed.py`: make data, read them bare, feed them to scikit-learn.
 
 python -m tests.benchmarks.jobs make FILE ROWS FEATURES
+python -m tests.benchmarks.jobs vectors FILE FILE ROWS FEATURES
 python -m tests.benchmarks.jobs scan FILE
 python -m tests.benchmarks.jobs minibatch FILE
 python -m tests.benchmarks.jobs learn ROWS FEATURES REPEATS
@@ -44,6 +45,19 @@ def make(path: str, n_rows: int, d: int) -> None:
             cells = np.round(rows, 6) if csv else rows
             columns = [pa.array(cells[:, j]) for j in range(d)]
             writer.write(pa.record_batch(columns, schema=schema))
+
+
+def vectors(path: str, columns_path: str, n_rows: int, d: int) -> None:
+    """A Parquet file of one column of vectors, float32, and one of d columns of the same."""
+    flat = pa.schema([(f"x{j}", pa.float32()) for j in range(d)])
+    lists = pa.schema({"embedding": pa.list_(pa.float32(), d)})
+    with pq.ParquetWriter(path, lists) as one, pq.ParquetWriter(columns_path, flat) as many:
+        for rows in blocks(n_rows, d):
+            cells = rows.astype(np.float32)
+            vector = pa.FixedSizeListArray.from_arrays(pa.array(cells.ravel()), d)
+            one.write(pa.record_batch([vector], schema=lists))
+            columns = [pa.array(cells[:, j]) for j in range(d)]
+            many.write(pa.record_batch(columns, schema=flat))
 
 
 def matrices(path: str) -> Iterator[np.ndarray]:
@@ -115,6 +129,8 @@ def main(words: list[str]) -> None:
     name, *rest = words
     if name == "make":
         make(rest[0], int(rest[1]), int(rest[2]))
+    elif name == "vectors":
+        vectors(rest[0], rest[1], int(rest[2]), int(rest[3]))
     elif name == "scan":
         scan(rest[0])
     elif name == "minibatch":

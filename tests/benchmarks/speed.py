@@ -3,6 +3,7 @@
 - fit (one pass, no recount) and assign against a bare pyarrow scan of the same file to float64
   matrices, Parquet and CSV, whole processes, start-up and all
 - fit against MiniBatchKMeans(256).partial_fit fed the same batches
+- fit of a column of vectors against fit of as many columns
 - one thread against two
 - time per row and peak memory at 1, 4 and 16 million rows
 - cold and warm start
@@ -28,6 +29,7 @@ JOBS = [sys.executable, "-m", "tests.benchmarks.jobs"]
 # features -> rows: files of 0.3 to 0.6 GB as Parquet
 ROWS = {5: 8_000_000, 20: 4_000_000, 100: 800_000, 784: 100_000}
 PEER_ROWS = 1_000_000  # MiniBatchKMeans needs some 15 s for these
+VECTORS = 100_000
 MILLIONS = (1, 4, 16)
 ONE_PASS = ("--passes", "1", "--recount", "no", "--depth", "8", "-f", "-q", "--no-progress")
 SAMPLE = common.ROOT / "sample_data" / "cities.parquet"
@@ -107,6 +109,14 @@ class Bench:
             pair(self.fit(path), partial(job, "minibatch", path), self.repeats),
         )
 
+    def vectors(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """One column of 768 float32 in a list against as many columns of the same."""
+        for old in self.folder.glob("data.*"):
+            old.unlink()
+        lists, columns = self.folder / "data.lists.parquet", self.folder / "data.columns.parquet"
+        job("vectors", lists, columns, str(int(VECTORS * self.scale)), "768")
+        yield "fit vectors d=768", pair(self.fit(lists), self.fit(columns), self.repeats)
+
     def threads(self) -> Iterator[tuple[str, dict[str, float]]]:
         """One thread against two, where learning and not reading takes the time."""
         for d in (20, 100):
@@ -162,6 +172,7 @@ class Bench:
 SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] = {
     "scan": Bench.against_scan,
     "peer": Bench.against_peer,
+    "vectors": Bench.vectors,
     "threads": Bench.threads,
     "kernel": Bench.kernel,
     "memory": Bench.memory,
@@ -178,7 +189,11 @@ def text(result: Mapping[str, Any]) -> str:
             rates = [found["rows"] / found[key] / 1e6 for key in ("one_thread", "two_threads")]
             learning.append([name, *(f"{rate:.2f}" for rate in rates), f"{found['ratio']:.2f}"])
         elif "ratio" in found:
-            other = {"two": "one thread", "fit against MiniBatchKMeans d=20": "MiniBatchKMeans"}
+            other = {
+                "two": "one thread",
+                "fit against MiniBatchKMeans d=20": "MiniBatchKMeans",
+                "fit vectors d=768": "768 columns",
+            }
             beside = other.get(name, other.get(name.split()[0], "bare scan"))
             ratio = found["ratio"]
             faster = beside != "bare scan"
