@@ -67,15 +67,17 @@ def test_more_clusters_than_are_allowed_is_a_contradiction():
 
 def test_valleys_are_not_a_number_that_was_asked_for(model, tmp_path):
     ran = imdh("prune", model, "-k", "valleys", "-o", tmp_path / "v.npz")
-    assert ran.err.startswith("3 clusters: every significant valley is used; wrote")
+    assert ran.err.startswith("3 clusters, by significant valleys; wrote")
+    assert "3 is also what the program chooses by itself" in ran.err
     assert "How many  3 clusters, by significant valleys" in imdh("report", tmp_path / "v.npz").text
     ran = imdh("prune", model, "-k", "valleys", "--max-clusters", 2, "-o", tmp_path / "two.npz")
-    assert "2 clusters: no more are allowed" in ran.err
+    assert "no more than 2 clusters are allowed" in ran.err
+    assert "no more than 2 clusters are allowed" in imdh("report", tmp_path / "two.npz").text
 
 
 def test_the_least_size_is_named_where_it_is_the_cause(model, tmp_path):
     ran = imdh("prune", model, "--min-size", 550, "-o", tmp_path / "one.npz")
-    assert "1 cluster: there are valleys in the density, but --min-size allows no cut" in ran.err
+    assert "There are valleys deeper than chance makes one, but no cut" in ran.err
     assert "(--min-size), so all rows are one cluster" in imdh("report", tmp_path / "one.npz").text
     words = ("-k", 2, "--min-size", 550, "-o", tmp_path / "two.npz")
     said = one_line_error(imdh("prune", model, *words, status=2).err)

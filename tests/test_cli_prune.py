@@ -69,7 +69,7 @@ def same(a: Path, b: Path, but: set[str]) -> None:
 def test_the_model_is_replaced_in_place_by_default(world, model):
     inode = model.stat().st_ino
     ran = imdh("prune", model, "-k", 3)
-    assert f"3 clusters, as asked; wrote {model}" in ran.err
+    assert f"3 clusters, as asked for; wrote {model}" in ran.err
     assert model.stat().st_ino != inode  # a new file under the old name: whole or not at all
     assert [p.name for p in model.parent.iterdir()] == ["model.npz"]
     assert arrays(model)["cluster_of_leaf"].max() == 3
@@ -96,7 +96,7 @@ def test_nothing_asked_nothing_written(world, model):
     inode = model.stat().st_ino
     ran = imdh("prune", model)
     assert model.stat().st_ino == inode
-    assert ran.err == "4 clusters: a clear choice\n"
+    assert ran.err == "4 clusters, a clear choice\n"
     imdh("prune", model, "--table", "-q")
     imdh("prune", model, "--json", "-q")
     assert model.stat().st_ino == inode
@@ -107,7 +107,7 @@ def test_a_table_only_shows_unless_an_output_is_named(world, model, tmp_path, as
     before = model.read_bytes()
     ran = imdh("prune", model, "-k", 2, "--table", *as_json)
     assert model.read_bytes() == before
-    assert ran.err == "2 clusters, as asked; nothing written (-o FILE writes it)\n"
+    assert ran.err.splitlines()[0] == "2 clusters, as asked for; nothing written (-o FILE writes it)"
     imdh("prune", model, world.data, "--table", *as_json, "-q")
     assert model.read_bytes() == before
     ran = imdh("prune", model, "-k", 2, "--table", *as_json, "-o", tmp_path / "two.npz")
@@ -154,6 +154,17 @@ def test_the_table_tells_the_sums_of_squares_that_numpy_finds(world, tmp_path):
     assert removed[-1] == order[-1] == 1
     assert 0.7 < float(rows[2]["valley_depth"]) <= 1
     assert sum(int(row["votes"]) for row in rows.values()) > 0
+    gain = float(rows[1]["total_ss"]) - float(rows[2]["total_ss"])
+    assert float(rows[2]["ss_gain"]) == pytest.approx(gain, rel=1e-4)
+    worth = np.log(float(rows[1]["total_ss"]) / float(rows[2]["total_ss"])) * len(world.X)
+    assert float(rows[2]["weight"]) == pytest.approx(float(rows[2]["valley_depth"]) * worth, rel=1e-4)
+
+
+def test_by_sums_of_squares_a_split_is_worth_what_it_takes_away(world):
+    """About the means that were learned, which in large nodes are nearly those of the rows."""
+    rows = table(imdh("prune", world.model, "--table", "--weight", "ss", "-q").text)[-6:-1]
+    weights = [float(row["weight"]) for row in rows]
+    assert weights == pytest.approx([float(row["ss_gain"]) for row in rows], rel=0.02)
 
 
 def test_the_table_as_json_is_the_table(world):

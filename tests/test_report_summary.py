@@ -162,18 +162,6 @@ def test_cluster_nodes_are_those_that_labelling_names(min_size):
     assert len(summary.splits) == 8
 
 
-def test_another_pruning_is_shown_instead_of_the_models_own(made):
-    model = made.model
-    pruning = prune(
-        model.counts, model.means, model.sums_of_squares, model.pivots, model.histograms,
-        PruneParams(clusters=3),
-    )  # fmt: skip
-    summary = summarise(model, pruning)
-    assert (summary.choice.clusters, summary.choice.requested) == (3, 3)
-    assert [c.node for c in summary.clusters] == list(pruning.cluster_nodes)
-    assert sum(c.rows for c in summary.clusters) == len(made.X)
-
-
 def test_labels_that_are_no_subtrees_are_counted_as_labelled(made):
     """A model may say that; the figures are still those of the rows with the label."""
     labels = np.minimum(np.arange(32) // 5 + 1, 6).astype(np.int32)

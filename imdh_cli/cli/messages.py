@@ -123,7 +123,7 @@ def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
     t, model = result.tally, result.model
     passes = count(result.passes, "pass", "passes") + (" and a recount" if result.recounted else "")
     yield f"{count(t.used)} used of {t.rows:,}, {count(model.n_features, 'feature')}, {passes}"
-    yield choice_in_words(result.pruning, model.params.prune.clusters)
+    yield from choice_lines(model, result.pruning)
     sizes = ", ".join(f"{n:,}" for n in model.cluster_sizes()[:12])
     more = "" if model.n_clusters <= 12 else " ..."
     counted = int(model.counts[0])
@@ -140,25 +140,12 @@ def written(output: str) -> str:
     return "standard output" if takes_stdout(output) else output
 
 
-def choice_in_words(chosen: Pruning, requested: Any) -> str:
-    """One sentence on the number of clusters."""
-    k = count(chosen.n_clusters, "cluster")
-    if chosen.clarity == "none" or (requested == "valleys" and not chosen.kept.any()):
-        if chosen.by_size:
-            return f"{k}: there are valleys in the density, but --min-size allows no cut through them"
-        return f"{k}: no clear number of clusters, since no valley in the density is beyond doubt"
-    if requested == "valleys":
-        if chosen.n_clusters < min(chosen.largest, int(chosen.kept.sum()) + 1):
-            return f"{k}: no more are allowed, though not every significant valley is used"
-        return f"{k}: every significant valley is used"
-    if chosen.clarity == "given":
-        return f"{k}, as asked"
-    if chosen.clarity == "clear":
-        return f"{k}: a clear choice"
-    others = listing([str(a) for a in chosen.alternatives], last="or")
-    if not others:
-        return f"{k}: not a clear choice, since a cluster at the tree's last level may hold more; try --depth"
-    return f"{k}: a close choice; {others} would be reasonable, too"
+def choice_lines(model: Model, chosen: Pruning) -> list[str]:
+    """How many clusters, and unless that is clear, why."""
+    from imdh_cli.report.choice import choice_of, own_choice
+
+    choice = choice_of(model, chosen if model.params.prune.clusters == "auto" else own_choice(model))
+    return [choice.headline, *([] if choice.clarity == "clear" else [choice.sentence])]
 
 
 def change_lines(changes: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -39,7 +39,7 @@ class PruneOptions:
     )
     table: bool = option(
         False,
-        "One line for each K: total sum of squares, and the split removed to get there. "
+        "One line for each K: total sum of squares, and the split removed to have one cluster fewer. "
         "It only shows: nothing is written without -o.",
     )
     as_json: bool = option(False, "The choice (with --table: the table) as JSON.", "--json")
@@ -87,7 +87,10 @@ def prune(o: PruneOptions, console: Console) -> None:
     end = f"; wrote {messages.written(target)}" if writes else ""
     if changes and not writes:
         end = "; nothing written (-o FILE writes it)"
-    console.say(messages.choice_in_words(chosen, params.clusters) + end)
+    headline, *why = messages.choice_lines(changed, chosen)
+    console.say(headline + end)
+    for line in why:
+        console.say(line)
 
 
 def _recounted(model: Model, o: PruneOptions, console: Console) -> Model:
@@ -123,7 +126,10 @@ def _show(o: PruneOptions, model: Model, chosen: Pruning) -> None:
 
 
 def _table(model: Model, chosen: Pruning) -> list[dict[str, Any]]:
-    """One row for each K from the largest down: what there is, and the split removed to get below it."""
+    """One row for each K from the largest down: what there is, and the split removed to get below it.
+
+    weight: what the split is worth by --weight. ss_gain: the sum of squares that it takes away.
+    """
     from imdh_cli.core import pruning
 
     removed = pruning.removed_at(chosen.merge_order, model.counts, model.params.prune.min_size)
@@ -135,7 +141,8 @@ def _table(model: Model, chosen: Pruning) -> list[dict[str, Any]]:
                 "k": k,
                 "total_ss": float(chosen.total_ss[k - 1]),
                 "removed_split": split,
-                "weight": float(chosen.gains[split - 1]) if split else None,
+                "weight": float(chosen.credit[k - 2] - chosen.credit[k - 1]) if split else None,
+                "ss_gain": float(chosen.gains[split - 1]) if split else None,
                 "valley_depth": float(chosen.depths[split - 1]) if split else None,
                 "excess_mass": float(chosen.excess[split - 1]) if split else None,
                 "votes": int(chosen.votes[k - 1]),

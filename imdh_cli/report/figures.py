@@ -16,8 +16,9 @@ import numpy as np
 
 from imdh_cli.errors import UsageError
 from imdh_cli.report.agreement import Agreement
+from imdh_cli.report.choice import Choice
 from imdh_cli.report.drift import Drift
-from imdh_cli.words import count, listing, printable
+from imdh_cli.words import printable
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
@@ -109,97 +110,6 @@ class Split:
         order = np.argsort(-self.weights, kind="stable")[:limit]
         reached = np.cumsum(self.weights[order])
         return [int(j) for j in order[: int(np.searchsorted(reached, enough)) + 1]]
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another number of clusters with something to say for it."""
-
-    clusters: int
-    reason: str
-
-
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """How many clusters, and how sure."""
-
-    clusters: int
-    requested: int | str
-    clarity: str  # clear, close, none, given
-    natural: int  # what the program chooses by itself
-    natural_clarity: str
-    alternatives: tuple[Alternative, ...]
-    largest: int  # leaves in use
-    credit: np.ndarray  # (largest,) separation given up by stopping at K = 1..largest
-    total_ss: np.ndarray  # (largest,) within-cluster sum of squares at K, in z
-    votes: np.ndarray  # (largest,) of the elbow rule
-    by_size: bool = False  # there are valleys, but no cut through them leaves clusters of the least size
-
-    @property
-    def runner_up(self) -> int | None:
-        """The number to look at next: the program's own, or the alternative with most votes."""
-        if self.clarity == "given" and self.natural != self.clusters:
-            return self.natural
-        return self.alternatives[0].clusters if self.alternatives else None
-
-    @property
-    def given_up(self) -> np.ndarray:
-        """(largest,) the credit as a share of what one cluster would give up, 1 at K = 1."""
-        top = self.credit[0]
-        return self.credit / top if top > 0.0 else np.zeros(len(self.credit))
-
-    @property
-    def unexplained(self) -> np.ndarray:
-        """(largest,) the sum of squares as a share of that of one cluster."""
-        top = self.total_ss[0]
-        return self.total_ss / top if top > 0.0 else np.zeros(len(self.total_ss))
-
-    @property
-    def headline(self) -> str:
-        """In a few words."""
-        if self.clarity == "given" and self.requested == "valleys":
-            return f"{count(self.clusters, 'cluster')}, by significant valleys"
-        return {
-            "clear": f"{count(self.clusters, 'cluster')}, a clear choice",
-            "close": f"{count(self.clusters, 'cluster')}, a close choice",
-            "none": "no clear number of clusters",
-        }.get(self.clarity, f"{count(self.clusters, 'cluster')}, as asked for")
-
-    @property
-    def sentence(self) -> str:
-        """In words, with the reasons."""
-        others = listing([f"{a.clusters} ({a.reason})" for a in self.alternatives])
-        if self.clarity == "clear":
-            return (
-                "Every valley deeper than chance is a boundary between two of these clusters, and "
-                "a stricter and a laxer test find the same number."
-            )
-        if self.clarity == "close":
-            if not others:
-                return (
-                    "A cluster lies at the tree's last level and may hold more than one: "
-                    "try a larger --depth."
-                )
-            return f"Other numbers are as defensible: {others}."
-        if self.clarity == "none" and self.by_size:
-            return (
-                "There are valleys deeper than chance makes one, but no cut through them leaves "
-                "clusters of the least size (--min-size), so all rows are one cluster."
-            )
-        if self.clarity == "none":
-            return (
-                "No cut runs through a valley deeper than chance makes one, so all rows are one "
-                "cluster. Any larger number would be a partition, not a finding."
-            )
-        own = {
-            "clear": f"would choose {self.natural}, a clear choice",
-            "close": f"would choose {self.natural}, a close choice",
-        }.get(self.natural_clarity, "finds no clear number of clusters")
-        valleys = self.requested == "valleys"
-        how = "All significant valleys were asked for" if valleys else "The number was given"
-        if self.natural == self.clusters and self.natural_clarity != "none":
-            return f"{how}; {self.clusters} is also what the program chooses by itself."
-        return f"{how}; by itself the program {own}."
 
 
 @dataclass(frozen=True)
@@ -317,7 +227,7 @@ class Summary:
                     for f in self.features
                 ],
             },
-            "choice": _choice_dict(self.choice),
+            "choice": self.choice.to_dict(),
             "min_size": self.min_size,
             "explained": self.explained,
             "clusters": [self._cluster_dict(c) for c in self.clusters],
@@ -381,34 +291,6 @@ class Summary:
                 for j, name in enumerate(names)
             ],
         }
-
-
-def _choice_dict(c: Choice) -> dict[str, Any]:
-    return {
-        "clusters": c.clusters,
-        "requested": c.requested,
-        "clarity": c.clarity,
-        "natural": c.natural,
-        "natural_clarity": c.natural_clarity,
-        "runner_up": c.runner_up,
-        "alternatives": [vars(a).copy() for a in c.alternatives],
-        "largest": c.largest,
-        "sentence": c.sentence,
-        "curve": [
-            {"clusters": k, "credit": q, "given_up": g, "total_ss": ss, "unexplained": u, "votes": v}
-            for k, (q, g, ss, u, v) in enumerate(
-                zip(
-                    c.credit.tolist(),
-                    c.given_up.tolist(),
-                    c.total_ss.tolist(),
-                    c.unexplained.tolist(),
-                    c.votes.tolist(),
-                    strict=True,
-                ),
-                start=1,
-            )
-        ],
-    }
 
 
 def schema() -> str:

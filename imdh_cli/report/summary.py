@@ -1,4 +1,4 @@
-"""Model and pruning -> a `Summary`: every figure of every report, in the user's own units.
+"""Model -> a `Summary`: every figure of every report, in the user's own units.
 
 Means are ``center + scale * mean``, standard deviations ``scale * sqrt(sum of squares / rows)``
 (divisor n), of the rows counted and as the model sees them: a value more than 10 sd from the mean
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdh_cli.core.pruning import Pruning, cluster_nodes, prune, smooth
+from imdh_cli.core.pruning import Pruning, cluster_nodes, smooth
 from imdh_cli.errors import UsageError
 from imdh_cli.model.walk import in_user_units
 from imdh_cli.report.cautions import cautions
+from imdh_cli.report.choice import choice_of, finite, own_choice
 from imdh_cli.report.figures import (
-    Alternative,
-    Choice,
     Cluster,
     Feature,
     Rows,
@@ -43,41 +42,30 @@ CSV_HEADER = (
 )  # fmt: skip
 MARKED = 0.2  # a feature nearer than this to the mean of all rows, in sds, marks nothing out
 MARKS = 12  # features named as marking a cluster out, at most
-HUGE, FAR = 1e300, 1e100  # stand for what is too large for a float, and for its square
+FAR = 1e100  # stands for what is too large for a float when it is squared
 NEAREST_LIMIT = 2048  # clusters; beyond, all pairs of distances cost too much
 
 
-def summarise(
-    model: Model, pruning: Pruning | None = None, *, min_size: int | None = None, name: str = ""
-) -> Summary:
+def summarise(model: Model, *, min_size: int | None = None, name: str = "") -> Summary:
     """All figures of a model.
 
     Parameters
     ----------
     model : Model
-    pruning : Pruning, optional
-        Another choice of clusters than the model's own.
     min_size : int, optional
         Clusters and nodes with fewer rows are counted but not described; the model's own least size
         when not given.
     name : str
         Of the model file, to be shown.
     """
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # see `_finite`
-        return _summarise(model, pruning, min_size, name)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # see `choice.finite`
+        return _summarise(model, min_size, name)
 
 
-def _summarise(model: Model, pruning: Pruning | None, min_size: int | None, name: str) -> Summary:
+def _summarise(model: Model, min_size: int | None, name: str) -> Summary:
     asked = model.params.prune
-    natural = prune(
-        model.counts,
-        model.means,
-        model.sums_of_squares,
-        model.pivots,
-        model.judged_histograms,
-        replace(asked, clusters="auto"),
-    )
-    tree = _Tree(model, pruning, natural, asked.min_size if min_size is None else min_size)
+    natural = own_choice(model)
+    tree = _Tree(model, natural, asked.min_size if min_size is None else min_size)
     meta = model.metadata
     rows = meta.get("rows", {})
     features = tree.features()
@@ -107,7 +95,7 @@ def _summarise(model: Model, pruning: Pruning | None, min_size: int | None, name
         min_size=tree.min_size,
         features=features,
         explained=tree.explained(),
-        choice=_choice(meta.get("choice", {}), pruning, natural, tree.n_clusters),
+        choice=choice_of(model, natural),
         clusters=clusters,
         splits={i: tree.split(i) for i in tree.cuts if tree.described(i)},
         warnings=(),
@@ -141,18 +129,17 @@ def _csv_line(cells: Any) -> str:
 class _Tree:
     """The model cut at its clusters; everything here is in z until it leaves."""
 
-    def __init__(self, model: Model, pruning: Pruning | None, natural: Pruning, min_size: int) -> None:
-        chosen = pruning or model
+    def __init__(self, model: Model, natural: Pruning, min_size: int) -> None:
         self.model = model
         self.natural = natural  # gains, depths and excess are the same whatever the number chosen
         self.min_size = min_size
         self.n = int(model.counts[0])
         self.one_hot = _one_hot(model)
-        label_of_leaf = np.asarray(chosen.cluster_of_leaf, dtype=np.int64)
+        label_of_leaf = np.asarray(model.cluster_of_leaf, dtype=np.int64)
         self.n_clusters = int(label_of_leaf[-1])
         self.first, self.last = _label_ranges(label_of_leaf)
         self.cuts = self._cuts()
-        self.from_k = _from_k(self.cuts, np.asarray(chosen.merge_order))
+        self.from_k = _from_k(self.cuts, np.asarray(model.merge_order))
         self.nodes = cluster_nodes(label_of_leaf, model.counts)
         self.names = model.names_of(self.nodes)
         self._moments(label_of_leaf)
@@ -178,7 +165,7 @@ class _Tree:
         apart = model.means[leaves] - self.means[label_of_leaf - 1]
         ss = model.sums_of_squares[leaves] + n[:, None] * apart**2
         self.ss = np.add.reduceat(ss, start, axis=0)
-        self.sd_all = _finite(np.sqrt(model.sums_of_squares[0] / max(self.n, 1)))
+        self.sd_all = finite(np.sqrt(model.sums_of_squares[0] / max(self.n, 1)))
 
     def explained(self) -> float | None:
         whole = float(self.model.sums_of_squares[0].sum())
@@ -187,7 +174,7 @@ class _Tree:
     def features(self) -> tuple[Feature, ...]:
         model = self.model
         mean = self._user_mean(model.means[0])
-        sd = _finite(model.scale * self.sd_all)
+        sd = finite(model.scale * self.sd_all)
         whole = model.sums_of_squares[0]
         within = self.ss.sum(axis=0)
         return tuple(
@@ -221,16 +208,16 @@ class _Tree:
         )
         if cluster.withheld:
             return cluster
-        sd = _finite(np.sqrt(self.ss[i] / rows))
+        sd = finite(np.sqrt(self.ss[i] / rows))
         varied = self.sd_all > 0.0
         unit = np.where(varied, self.sd_all, 1.0)
         z = np.where(varied, (self.means[i] - model.means[0]) / unit, 0.0)
-        z = np.clip(_finite(z), -FAR, FAR)
+        z = np.clip(finite(z), -FAR, FAR)
         order = np.argsort(-np.abs(z), kind="stable")[:MARKS]
         return replace(
             cluster,
             mean=self._user_mean(self.means[i]),
-            sd=_finite(model.scale * sd),
+            sd=finite(model.scale * sd),
             z=z,
             spread=_number(np.sqrt(np.mean((sd / unit)[varied] ** 2))) if varied.any() else None,
             marks=tuple(int(j) for j in order if abs(z[j]) >= MARKED),
@@ -297,7 +284,7 @@ class _Tree:
             significant=bool(self.natural.significant[i]),
             gain=_number(self._gain(i) / whole) if whole > 0.0 else 0.0,
             loadings=model.directions[i],
-            coefficients=_finite(coefficients),
+            coefficients=finite(coefficients),
             cut=_number(bound),
             sd=float(model.projection_sd[i]),
             histogram=model.histograms[i],
@@ -324,17 +311,12 @@ class _Tree:
 
     def _user_mean(self, z: np.ndarray) -> np.ndarray:
         """(d,) a mean in the user's units; a share is kept within 0 and 1, whatever the rounding."""
-        mean = _finite(self.model.center + self.model.scale * z)
+        mean = finite(self.model.center + self.model.scale * z)
         return np.where(self.one_hot, np.clip(mean, 0.0, 1.0), mean)
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
-    """The same numbers; what only a forged model can make too large for a float is a very large one."""
-    return np.nan_to_num(values, nan=0.0, posinf=HUGE, neginf=-HUGE)
-
-
 def _number(value: Any) -> float:
-    return float(_finite(np.asarray(value)))
+    return float(finite(np.asarray(value)))
 
 
 def _explained(within: float, whole: float) -> float | None:
@@ -363,36 +345,4 @@ def _one_hot(model: Model) -> np.ndarray:
     return np.repeat(
         [column.levels is not None for column in model.spec.columns],
         [column.width for column in model.spec.columns],
-    )
-
-
-def _choice(meta: dict[str, Any], pruning: Pruning | None, natural: Pruning, n_clusters: int) -> Choice:
-    requested = meta.get("requested", "auto")
-    clarity = pruning.clarity if pruning is not None else str(meta.get("clarity", "given"))
-    if pruning is not None and clarity == "given":
-        requested = n_clusters
-    alternatives = pruning.alternatives if pruning is not None else meta.get("alternatives", ())
-    valleys = int(np.count_nonzero(natural.kept)) + 1
-    deep = int(np.count_nonzero(natural.significant)) + 1
-    reasons = {deep: "without cuts through a cluster", valleys: "every significant valley"}
-    votes = np.asarray(natural.votes)
-    others = sorted(
-        {int(k) for k in alternatives} - {n_clusters},
-        key=lambda k: (-votes[k - 1] if k <= len(votes) else 0, abs(k - n_clusters)),
-    )
-    return Choice(
-        clusters=n_clusters,
-        requested=requested,
-        clarity=clarity,
-        natural=natural.n_clusters,
-        natural_clarity=natural.clarity,
-        alternatives=tuple(
-            Alternative(k, reasons.get(k, "a laxer test" if k > valleys else "a stricter test"))
-            for k in others
-        ),
-        largest=natural.largest,
-        credit=_finite(np.asarray(natural.credit, dtype=np.float64)),
-        total_ss=_finite(np.asarray(natural.total_ss, dtype=np.float64)),
-        votes=votes,
-        by_size=natural.by_size,
     )
