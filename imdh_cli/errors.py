@@ -9,7 +9,7 @@ class ExitStatus(IntEnum):
     """What the shell sees. Documented by `imdh --help`; one test each."""
 
     DONE = 0
-    FAILED = 1  # a bug, a full disk, an output that could not be written
+    FAILED = 1  # a bug, a full disk, an output that could not be written, SQL that gives other labels
     USAGE = 2  # the command line is wrong
     DATA = 3  # the input cannot be used as asked
     MODEL = 4  # the model file cannot be used

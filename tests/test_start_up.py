@@ -55,6 +55,7 @@ def folder(tmp_path_factory) -> Path:
         ("prune m.npz --table", "numpy"),
         ("report m.npz --json", "numpy pyarrow"),
         ("report m.npz", "numpy pyarrow rich"),
+        ("sql m.npz", "numpy pyarrow"),
         ("fit none.csv -o n.npz", "numpy pyarrow"),
         ("assign m.npz none.csv", "numpy pyarrow"),
     ],

@@ -21,6 +21,7 @@ COMMANDS = {
     "prune": "Choose the number of clusters again, without data.",
     "assign": "Label every row by a model.",
     "report": "Show what was found.",
+    "sql": "Write the labels as SQL, for a database.",
 }
 
 
@@ -37,9 +38,10 @@ COMMANDS = {
     zcat big.csv.gz | imdh fit - -o model.npz     # streams, too
     """,
     epilog="""
-    Exit status: 0 done, 1 failed (a full disk, an output that cannot be written, a bug), 2 the command line
-    is wrong, 3 the data cannot be used as asked, 4 the model file cannot be used, 5 the rows have drifted
-    farther than --fail-above allows, 130 interrupted. Outputs appear whole or not at all.
+    Exit status: 0 done, 1 failed (a full disk, an output that cannot be written, other labels in sql --check,
+    a bug), 2 the command line is wrong, 3 the data cannot be used as asked, 4 the model file cannot be used,
+    5 the rows have drifted farther than --fail-above allows, 130 interrupted. Outputs appear whole or not at
+    all.
 
     Environment: NUMBA_CACHE_DIR, a folder for compiled code instead of the package's or the user's cache;
     TMPDIR, for streams that are read more than once; NO_COLOR.
