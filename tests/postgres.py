@@ -78,6 +78,8 @@ def _cell(value: object) -> str:
         return "\\N"
     if isinstance(value, float):
         return repr(value)
+    if isinstance(value, list):
+        return "{" + ",".join("NULL" if item is None else repr(item) for item in value) + "}"
     return str(value).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 

@@ -77,6 +77,43 @@ def test_check_reads_as_the_other_commands_do(world):
     assert ran.err.splitlines()[-1] == "the same labels in DuckDB for 3,000 rows"
 
 
+def test_fields_within_structs_are_columns_of_their_name(world, tmp_path):
+    """--check has them as assign reads them; a query is told where they are."""
+    X, _ = blobs(500, k=3, d=2)
+    place = pa.StructArray.from_arrays([pa.array(X[:, 0]), pa.array(X[:, 1])], names=["lat", "lon"])
+    pq.write_table(pa.table({"place": place}), tmp_path / "t.parquet")
+    imdh("fit", tmp_path / "t.parquet", "-c", "place.lat,place.lon", "-k", 3, "-o", tmp_path / "m.npz")
+    ran = imdh("sql", tmp_path / "m.npz", "--check", tmp_path / "t.parquet")
+    assert ran.err.splitlines()[-1] == "the same labels in DuckDB for 500 rows"
+    names = ", ".join(f'place.{name} AS "place.{name}"' for name in ("lat", "lon"))
+    table = f"(SELECT {names} FROM '{tmp_path}/t.parquet')"
+    found = duckdb.sql(imdh("sql", tmp_path / "m.npz", "--table", table).text).fetchnumpy()["cluster"]
+    imdh("assign", tmp_path / "m.npz", tmp_path / "t.parquet", "-o", tmp_path / "l.parquet")
+    assert np.array_equal(found, labels(tmp_path / "l.parquet"))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.float16(), pa.int32()])
+def test_vectors_are_lists(tmp_path, kind):
+    """Of a fixed size, as text, and as lists, some of which have another length."""
+    X, _ = blobs(500, k=3, d=6)
+    flat = pa.array(np.rint(30 * X).ravel()).cast(kind, safe=False)
+    vectors = pa.FixedSizeListArray.from_arrays(flat, 6)
+    cells = vectors.to_pylist()
+    cells[3], cells[5] = cells[3][:4], None
+    tables = {
+        "fixed": pa.table({"v": vectors}),
+        "lists": pa.table({"v": pa.array(cells, pa.list_(pa.float64()))}),
+        "text": pa.table({"v": pa.array([None if cell is None else str(cell) for cell in cells])}),
+    }
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    imdh("fit", tmp_path / "fixed.parquet", "-c", "v", "-k", 3, "-o", tmp_path / "m.npz")
+    for name, rows in (("fixed", 500), ("lists", 499), ("text", 499)):
+        words = ["--check", tmp_path / f"{name}.parquet", "--on-bad-row", "skip"]
+        ran = imdh("sql", tmp_path / "m.npz", *words)
+        assert ran.err.splitlines()[-1] == f"the same labels in DuckDB for {rows} rows"
+
+
 def test_check_tells_of_another_label_and_writes_nothing(world, tmp_path, monkeypatch):
     """A query that sends one row elsewhere: by number, with both labels, and status 1."""
     imdh("assign", world / "m.npz", world / "data.parquet", "-o", tmp_path / "l.parquet")

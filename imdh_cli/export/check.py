@@ -126,6 +126,8 @@ def _labels(duckdb: Any, connection: Any, rows: pa.RecordBatch, text: str) -> np
 def _readable(column: pa.Array) -> pa.Array:
     """The same values in a type that DuckDB takes from Arrow."""
     column = plain(column)
+    if pt.is_fixed_size_list(column.type) and pt.is_float16(column.type.value_type):
+        return column.cast(pa.list_(pa.float32(), column.type.list_size))
     if pt.is_float16(column.type):
         return column.cast(pa.float32())
     return column.cast(pa.float64()) if pt.is_decimal256(column.type) else column

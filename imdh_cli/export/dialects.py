@@ -34,6 +34,10 @@ def _postgres_text(text: str) -> str:
     return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
 
 
+def _from_one(column: str, place: int) -> str:
+    return f"{column}[{place + 1}]"
+
+
 def _with_exponent(digits: str) -> str:
     """Without an exponent most engines read a DECIMAL."""
     return digits if "e" in digits else digits + "e0"
@@ -44,7 +48,8 @@ class Dialect:
     """The words of one engine.
 
     number : digits -> a double. name, text : quoted. cell : a column, by its quoted name, as a double;
-    guard : the same for comparing it with doubles. words : a one-hot column as text. key : names with the
+    guard : the same for comparing it with doubles. words : a one-hot column as text. item : of a list, by
+    its place from 0, NULL where it has no such; length : of a list, NULL where that is. key : names with the
     same key mean one column. refused : what no name may hold. without : the keyword of
     `SELECT * EXCLUDE (...)`, or None where an inner query is joined sideways (LATERAL) instead; fence : at
     the end of that. raises_underflow : whether a product too small for a double is an error, not 0.
@@ -53,6 +58,8 @@ class Dialect:
     text: Callable[[str], str]
     name: Callable[[str], str]
     words: str
+    item: Callable[[str, int], str]
+    length: str
     cell: str = "{}"
     guard: str = "{}"
     number: Callable[[str], str] = _with_exponent
@@ -69,6 +76,8 @@ DIALECTS = {
         text=_doubled("'"),
         name=_doubled('"'),
         words="CAST({} AS VARCHAR)",
+        item=_from_one,
+        length="len({})",
         cell="CAST({} AS DOUBLE)",
         guard="CAST({} AS DOUBLE)",
         without="EXCLUDE",
@@ -81,6 +90,8 @@ DIALECTS = {
         text=_postgres_text,
         name=_doubled('"'),
         words="CAST({} AS TEXT)",
+        item=_from_one,
+        length="cardinality({})",
         cell="CAST({} AS DOUBLE PRECISION)",
         key=lambda name: name.encode()[:63],
         fence="\n  OFFSET 0",
@@ -91,17 +102,28 @@ DIALECTS = {
         text=_escaped("'", (("${", "\\u0024{"),)),
         name=_doubled("`"),
         words="CAST({} AS STRING)",
+        item="get({}, {})".format,
+        length="array_size({})",
         cell="CAST({} AS DOUBLE)",
         guard="CAST({} AS DOUBLE)",
         refused="${",
     ),
-    "bigquery": Dialect(text=_escaped("'"), name=_escaped("`"), words="CAST({} AS STRING)", without="EXCEPT"),
+    "bigquery": Dialect(
+        text=_escaped("'"),
+        name=_escaped("`"),
+        words="CAST({} AS STRING)",
+        item="{}[SAFE_OFFSET({})]".format,
+        length="ARRAY_LENGTH({})",
+        without="EXCEPT",
+    ),
     # Whether a number with an exponent is a FLOAT is documented nowhere. As a NUMBER it would be cut at 37
     # decimal places; text that is cast is sure.
     "snowflake": Dialect(
         text=lambda text: _doubled("'")(text.replace("\\", "\\\\")),
         name=_doubled('"'),
         words="CAST({} AS VARCHAR)",
+        item="{}[{}]::FLOAT".format,
+        length="ARRAY_SIZE({})",
         number="'{}'::FLOAT".format,
         key=str,
         without="EXCLUDE",

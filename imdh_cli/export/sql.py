@@ -137,22 +137,25 @@ class _Labels:
     # --- its parts ------------------------------------------------------------------------------------
 
     def _columns(self) -> list[tuple[Column, int]]:
-        """For each column of the matrix: the table's column, and which of its levels."""
-        return [
-            (column, level)
-            for column in self.model.spec.columns
-            for level in range(1 if column.levels is None else len(column.levels))
-        ]
+        """For each column of the matrix: the table's column, and which of its levels or items."""
+        found: list[tuple[Column, int]] = []
+        for column in self.model.spec.columns:
+            places = [(0, column.width)] if column.items is None else column.items.ranges
+            found += [(column, place) for start, stop in places for place in range(start, stop)]
+        return found
 
     def _label(self, z: dict[int, str], *, raw: bool = False) -> str:
         """The CASE over all. z : how each standardised column is written; raw: these fail on broken cells."""
         tree = self._side(self.root, z, "  ")
-        if not self.skips:
-            return tree
-        usable, j = [], 0
-        for column in self.model.spec.columns:
-            usable.append(f"{z[j]} IS NOT NULL" if j in z and not raw else self._usable(column))
-            j += 1 if column.levels is None else len(column.levels)
+        lists = [column for column in self.model.spec.columns if column.items is not None]
+        if not self.skips:  # a list of another length is a row that cannot be read, whatever stands for cells
+            other = [self._length(column, "<>") for column in lists]
+            return f"CASE WHEN {_chain(other, ' OR ')} THEN -1\n  ELSE {tree} END" if other else tree
+        usable = [self._length(column, "=") for column in lists]
+        for j, (column, place) in enumerate(self._columns()):
+            if column.levels is None or place == 0:
+                known = j in z and not raw
+                usable.append(f"{z[j]} IS NOT NULL" if known else self._usable(column, place))
         return f"CASE WHEN {_chain(usable, ' AND ')} THEN\n  {tree}\n  ELSE -1 END"
 
     def _side(self, side: Cut | int, z: dict[int, str], indent: str) -> str:
@@ -181,18 +184,18 @@ class _Labels:
             text += f"{sign}{number(abs(v) if sign else v, self.dialect)} * {z}"
         return text
 
-    def _z(self, j: int, column: Column, level: int, *, guarded: bool) -> str:
+    def _z(self, j: int, column: Column, place: int, *, guarded: bool) -> str:
         """Column j of the matrix, standardised. guarded: NULL, or the mean, where the cell is missing."""
-        arms = self._of_number(j, column) if column.levels is None else self._of_level(j, column, level)
+        arms = (self._of_number if column.levels is None else self._of_level)(j, column, place)
         if not guarded and len(arms) == 1:
             return arms[0][1]
         whens = " ".join(f"WHEN {condition} THEN {z}" for condition, z in arms)
         return f"CASE {whens}{'' if self.skips else f' ELSE {self._fill(j)}'} END"
 
-    def _of_number(self, j: int, column: Column) -> list[tuple[str, str]]:
+    def _of_number(self, j: int, column: Column, place: int) -> list[tuple[str, str]]:
         """Conditions and the z where they hold: clip((x - center) / scale), but for what an engine cannot."""
         s, dialect = self.model.scaling, self.dialect
-        z, guard = self._cell(column)
+        z, guard = self._cell(column, place)
         center, scale = float(s.center[j]), float(s.scale[j])
         if scale < SMALL_SCALE:
             z = self._clipped(z, center - 20.0 * scale, center + 20.0 * scale)
@@ -202,21 +205,21 @@ class _Labels:
             z = f"{z} / {number(scale, dialect)}"
         if np.isfinite(s.limit):
             z = self._clipped(z, -s.limit, s.limit)
-        arms = [(self._usable(column), z)]
+        arms = [(self._usable(column, place), z)]
         tiny = SMALL_Z * scale
         if dialect.raises_underflow and center - tiny != center:
             low, high = number(center - tiny, dialect), number(center + tiny, dialect)
             arms.insert(0, (f"{guard} BETWEEN {low} AND {high}", number(0.0, dialect)))
         return arms
 
-    def _of_level(self, j: int, column: Column, level: int) -> list[tuple[str, str]]:
+    def _of_level(self, j: int, column: Column, place: int) -> list[tuple[str, str]]:
         """As `_of_number`: there are two values of z, computed here as `assign` computes them."""
         assert column.levels is not None
         one, other = (number(z, self.dialect) for z in self._standardised(j, (1.0, 0.0)))
-        words, _ = self._cell(column)
+        words, _ = self._cell(column, place)
         return [
-            (f"{words} = {self.dialect.text(column.levels[level])}", one),
-            (self._usable(column), other),
+            (f"{words} = {self.dialect.text(column.levels[place])}", one),
+            (self._usable(column, place), other),
         ]
 
     def _fill(self, j: int) -> str:
@@ -227,19 +230,26 @@ class _Labels:
         one = replace(s, center=s.center[j], scale=s.scale[j], fill=s.fill[j])
         return [float(z) for z in one.apply(np.array(values))]
 
-    def _cell(self, column: Column) -> tuple[str, str]:
+    def _cell(self, column: Column, place: int) -> tuple[str, str]:
         """What a column of the model is in the table: as a double or text, and for comparing.
 
         The one place that knows how a feature is found in a table.
         """
         name = self.dialect.name(column.name)
-        if column.levels is None:
-            return self.dialect.cell.format(name), self.dialect.guard.format(name)
-        return self.dialect.words.format(name), name
+        if column.levels is not None:
+            return self.dialect.words.format(name), name
+        if column.items is not None:
+            name = self.dialect.item(name, place)
+        return self.dialect.cell.replace("{}", name), self.dialect.guard.replace("{}", name)
 
-    def _usable(self, column: Column) -> str:
+    def _length(self, column: Column, comparison: str) -> str:
+        assert column.items is not None
+        name = self.dialect.name(column.name)
+        return f"{self.dialect.length.replace('{}', name)} {comparison} {column.items.length}"
+
+    def _usable(self, column: Column, place: int) -> str:
         """A number up to 1e100 in size: NaN is more than all of them, or false; NULL is not true."""
-        _, guard = self._cell(column)
+        _, guard = self._cell(column, place)
         if column.levels is not None:
             return f"{guard} IS NOT NULL"
         return f"{guard} BETWEEN {number(-LARGEST, self.dialect)} AND {number(LARGEST, self.dialect)}"
