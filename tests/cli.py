@@ -212,6 +212,35 @@ def descend(path: Path, X: np.ndarray) -> Descent:
     return Descent(node, label, np.column_stack(projection), np.column_stack(path_), z)
 
 
+def second_choices(model: Path, X: np.ndarray) -> list[tuple[int | None, float]]:
+    """For each row the cluster beyond the nearest cut that parts it from another, and how far the cut is."""
+    m, way = arrays(model), descend(model, X)
+    leaves, label = len(m["cluster_of_leaf"]), m["cluster_of_leaf"]
+    depth = leaves.bit_length() - 1
+
+    def below(node: int) -> set[int]:
+        low = depth + 1 - node.bit_length()
+        return set(label[(node << low) - leaves : ((node + 1) << low) - leaves].tolist())
+
+    found: list[tuple[int | None, float]] = []
+    for z, path, projection, own in zip(way.z, way.path, way.projection, way.label, strict=True):
+        cuts = [i for i in range(depth) if len(below(int(path[i]))) > 1]  # those that tell clusters apart
+        gap = {
+            i: abs(projection[i] - m["thresholds"][path[i] - 1]) / m["projection_sd"][path[i] - 1]
+            for i in cuts
+        }
+        found.append((None, np.inf))
+        for i in sorted(cuts, key=lambda i: gap[i]):
+            node = 2 * path[i] + (projection[i] < m["thresholds"][path[i] - 1])  # the other side
+            while len(below(int(node))) > 1:
+                node = 2 * node + (z @ m["directions"][node - 1] >= m["thresholds"][node - 1])
+            (other,) = below(int(node))
+            if other != own:
+                found[-1] = other, gap[i]
+                break
+    return found
+
+
 def labels(path: Path, name: str = "cluster") -> np.ndarray:
     """The label column of a CSV or Parquet output."""
     if path.suffix == ".csv":

@@ -140,7 +140,7 @@ def test_truth_is_the_same_from_a_stream_of_csv(world, tmp_path):
 
 def test_truth_and_data_need_each_other(world):
     assert "--truth needs DATA" in one_line_error(imdh("report", world.model, "--truth", "x", status=2).err)
-    one_line_error(imdh("report", world.model, world.data, status=2).err)
+    one_line_error(imdh("report", world.model, world.data, "--tree", status=2).err)
 
 
 def test_a_truth_that_is_no_column_is_a_data_error(world):

@@ -253,9 +253,9 @@ def test_without_matplotlib_the_pip_line_is_named_before_anything_is_read(world,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["DATA"], "nothing is to be done"),
-        (["DATA", "--tree"], "nothing is to be done"),
-        (["DATA", "--plot", "a.png"], "nothing is to be done"),
+        (["DATA", "--tree"], "nothing of them is shown by --tree"),
+        (["DATA", "--csv"], "nothing of them is shown by --csv"),
+        (["DATA", "--plot", "a.png"], "nothing of them is shown by --plot"),
         (["DATA", "--truth", "kind", "--tree"], "--truth is not shown by --tree"),
         (["DATA", "--truth", "kind", "--plot", "a.png"], "--truth is not shown by --plot"),
         (["DATA", "--drift", "--csv"], "--drift is not shown by --csv"),

@@ -59,6 +59,12 @@ def test_names_survive_a_recount(folder, model):
     assert names(model) == ["Nordics", None, "Alps, high", None]
 
 
+def test_names_survive_new_rows(folder, tmp_path):
+    update = ["--update", folder / "four.npz", "-o", tmp_path / "grown.npz"]
+    imdh("fit", folder / "t.parquet", *update)
+    assert metadata(tmp_path / "grown.npz")["cluster_names"] == metadata(folder / "four.npz")["cluster_names"]
+
+
 def test_numbers_are_those_after_the_pruning_of_the_same_call(model):
     imdh("prune", model, "-k", 2, "--rename", "2=East")
     assert names(model)[1] == "East"

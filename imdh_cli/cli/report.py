@@ -111,7 +111,7 @@ SCHEMA = click.Option(
     """,
 )
 def report(o: ReportOptions, console: Console) -> None:
-    """Show what MODEL found; with DATA, compare it with new rows or known classes, or show a sample of rows.
+    """Show what MODEL found; with DATA, also of these rows: near cuts, moved, in known classes, a sample.
 
     Without --html and --plot the report goes to stdout.
     """
@@ -158,10 +158,10 @@ def _check(o: ReportOptions) -> None:
             )
     if o.fail_above is not None and not o.drift:
         raise UsageError("--fail-above says how far the rows may have drifted", "add --drift")
-    if o.data and not (any(asked.values()) or o.html or o.drawn == "node"):
+    if o.data and not (any(asked.values()) or o.html or o.as_json or o.drawn == "node") and (views or o.plot):
         raise UsageError(
-            "DATA were named, but nothing is to be done with them",
-            "add --drift, --truth COLUMN, --html FILE, or --plot FILE --node I",
+            f"DATA were named, but nothing of them is shown by {views[0] if views else '--plot'}",
+            "leave them out, or add --drift, --truth COLUMN, --html FILE, or --plot FILE --node I",
         )
 
 

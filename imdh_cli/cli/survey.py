@@ -25,7 +25,7 @@ Taker = Callable[["Labelled"], None]
 
 
 def survey(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summary, Mapping[int, Scatter]]:
-    """Known classes, drift and samples of rows, as far as they are asked for.
+    """Known classes, borders, drift and samples of rows, as far as they are asked for.
 
     Returns
     -------
@@ -66,6 +66,7 @@ def _read(
         source,
         (o.truth,) if o.truth else (),
         tally=tally,
+        extra=asked.extra,
         missing=o.reading.missing,
         on_progress=console.on_progress(),
     )
@@ -77,25 +78,34 @@ def _read(
 class Asked:
     """What the options ask of the rows: who takes them, and what comes of it.
 
-    takers : called with every part of the rows. compiled : the functions of the kernel that they need.
+    takers : called with every part of the rows. extra : what they want to know of rows beside the cluster.
+    compiled : the functions of the kernel that they need.
     """
 
     def __init__(self, summary: Summary, o: ReportOptions, threads: int, stack: ExitStack) -> None:
         self.takers: list[Taker] = []
+        self.extra: tuple[str, ...] = ()
         self.compiled: list[str] = []
         model = summary.model
         assert model is not None
         also = (o.node,) if o.drawn == "node" and o.node is not None else ()
-        self._truth = self._sampler = self._counter = None
+        self._truth = self._sampler = self._counter = self._borders = None
         if o.truth:
             from imdh_cli.report.agreement import Truth
 
             self._truth = Truth(o.truth, model.n_clusters)
             self._take(self._take_classes, "descend")
+        if o.truth or o.html or not (o.drift or also):
+            from imdh_cli.report.borders import Borders
+
+            self._borders = Borders(model.n_clusters)
+            self.extra += ("runner_up", "border")
+            self._take(self._take_borders, "descend", "second_choice")
         if o.html or also:
             from imdh_cli.report.scatter import Sampler
 
             self._sampler = sampler = Sampler(summary, also=also)
+            self.extra += ("leaf",)
             self._take(lambda part: sampler.add(part.X, part.leaf), "descend")
         if o.drift:
             from imdh_cli.core.counter import Counter
@@ -108,6 +118,11 @@ class Asked:
         if self._truth is not None and part.kept is not None:
             self._truth.add(part.cluster, part.kept.column(0))
 
+    def _take_borders(self, part: Labelled) -> None:
+        if self._borders is not None:
+            columns = part.columns
+            self._borders.add(columns["cluster"], columns["runner_up"], columns["border"])
+
     def _take(self, taker: Taker, *compiled: str) -> None:
         self.takers.append(taker)
         self.compiled += compiled
@@ -116,6 +131,8 @@ class Asked:
         """The summary with what came of the rows."""
         if self._truth is not None:
             summary = summary.with_truth(self._truth.result())
+        if self._borders is not None:
+            summary = replace(summary, borders=self._borders.result())
         if self._counter is not None:
             from imdh_cli.report.drift import measure
 

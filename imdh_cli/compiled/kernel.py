@@ -376,16 +376,18 @@ def descend(Z, stop, directions, thresholds, deviations, node, margin):
 
 
 @_compiled(fastmath=FASTMATH)
-def second_choice(Z, node, label, directions, thresholds, deviations, other):
+def second_choice(Z, node, label, directions, thresholds, deviations, other, gaps):
     """The node at which each row would stop beyond the nearest cut that parts it from another cluster.
 
     Z : (rows, d). node : (rows,) int64, where each row stopped, of `descend`. label : (n,) int32, the cluster
-    of a node at which rows stop, 0 above those. other : (rows,) int64, out, 0 where there is no such cut.
+    of a node at which rows stop, 0 above those. Out: other (rows,) int64, 0 where there is no such cut;
+    gaps (rows,) float64, |v.z - threshold| / s of the cut, inf where there is none.
     Across a cut the row goes down as any other row there. It may meet its own cluster again (which has a node
     on both sides, one of them too small to be a cluster): then the next nearest cut is taken.
     """
     rows, d = Z.shape
     for row in range(rows):
+        gaps[row] = np.inf
         passed = 0  # cuts behind which its own cluster lies, as bits, the lowest cut first
         other[row] = 0
         while other[row] == 0:
@@ -417,6 +419,7 @@ def second_choice(Z, node, label, directions, thresholds, deviations, other):
                 i = 2 * i + (2 if gap >= 0.0 else 1)
             if label[i] != label[node[row] - 1]:
                 other[row] = i + 1
+                gaps[row] = nearest
             passed |= cut
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,8 @@ class Provenance:
     """Where a model's rows come from.
 
     rows : read, used, skipped, bad. cells : missing, infinite and unseen ones by column. inputs : names
-    without their folders. left_out : columns that are no features, and why.
+    without their folders. left_out : columns that are no features, and why. cluster_names : of clusters, by
+    their tree nodes.
     """
 
     rows: Mapping[str, int]
@@ -53,6 +54,7 @@ class Provenance:
     left_out: Sequence[Sequence[str]] = ()
     ids: Sequence[str] = ()
     preset: str = "default"
+    cluster_names: Mapping[str, str] = field(default_factory=dict)
 
     def after(self, old: Mapping[str, Any]) -> Provenance:
         """Together with the rows that a model of these metadata was learned from."""
@@ -61,7 +63,8 @@ class Provenance:
             for kind, n in self.cells.items()
         }
         rows = {name: n + old["rows"][name] for name, n in self.rows.items()}
-        return replace(self, rows=rows, cells=cells, inputs=[*old["inputs"], *self.inputs])
+        inputs, names = [*old["inputs"], *self.inputs], old.get("cluster_names", {})
+        return replace(self, rows=rows, cells=cells, inputs=inputs, cluster_names=names)
 
 
 def describe(
@@ -93,6 +96,7 @@ def describe(
             **{package: version(package) for package in ("numpy", "numba", "pyarrow")},
         },
         "notes": [f"early and late rows differ in {name}" for name in drifting],
+        **({"cluster_names": dict(provenance.cluster_names)} if provenance.cluster_names else {}),
     }
 
 

@@ -80,14 +80,16 @@ class Labeller:
     def __call__(self, X: np.ndarray) -> dict[str, np.ndarray]:
         """cluster (rows,) int32, and the extra columns, for X (rows, d) float64.
 
-        A runner_up of 0 is none: no cut parts the row's cluster from another.
+        A runner_up of 0 is none: no cut parts the row's cluster from another. Beside EXTRA_TYPES there is
+        `border`, how far that cut is in projected sds, inf where there is none.
         """
         model, rows = self._model, len(X)
         node = np.empty(rows, dtype=np.int64)
         margin = np.empty(rows) if "margin" in self.extra else self._none
         leaf = np.empty(rows, dtype=np.int64) if "leaf" in self.extra else None
         distance = np.empty(rows) if "distance" in self.extra else None
-        other = np.empty(rows, dtype=np.int64) if "runner_up" in self.extra else None
+        other = np.empty(rows, dtype=np.int64) if {"runner_up", "border"} & {*self.extra} else None
+        gap = np.empty(rows if other is not None else 0)
         s = self._scaling
         for k in range(0, rows, BLOCK_ROWS):
             here = slice(k, min(rows, k + BLOCK_ROWS))
@@ -98,7 +100,7 @@ class Labeller:
             if leaf is not None:
                 kernel.descend(Z, self._leaves, *tree, leaf[here], self._none)
             if other is not None:
-                kernel.second_choice(Z, node[here], self._label, *tree, other[here])
+                kernel.second_choice(Z, node[here], self._label, *tree, other[here], gap[here])
             if distance is not None:
                 centres = self._centres[self._label[node[here] - 1] - 1]
                 distance[here] = np.sqrt(((Z - centres) ** 2).sum(axis=1))
@@ -110,6 +112,7 @@ class Labeller:
             "margin": margin,
             "distance": distance,
             "runner_up": None if other is None else np.where(other > 0, self._label[other - 1], np.int32(0)),
+            "border": gap,
             "path": None if self._paths is None else self._paths[node - 1],
         }
         return out | {name: values[name] for name in self.extra}

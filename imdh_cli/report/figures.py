@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imdh_cli.compiled.histogram import HALF, PER_SD
 from imdh_cli.errors import UsageError
 from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.choice import Choice
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "imdh-report"
 SCHEMA_VERSION = 1
+NEAR = 0.1  # projected sds from a cut within which a row could as well be on its other side
 NAME = 40  # characters of a cluster's name, where it is shown
 
 
@@ -101,6 +103,12 @@ class Split:
     right_mean: np.ndarray | None
 
     @property
+    def near(self) -> float:
+        """Rows within NEAR projected sds of the cut, by the histogram: parts of bins count in proportion."""
+        reach = np.clip(NEAR * PER_SD - np.arange(HALF), 0.0, 1.0)  # of the bins from the cut outwards
+        return float(self.histogram[HALF:] @ reach + self.histogram[:HALF][::-1] @ reach)
+
+    @property
     def weights(self) -> np.ndarray:
         """(d,) share of the direction that each feature carries: squared loadings."""
         return self.loadings**2
@@ -110,6 +118,16 @@ class Split:
         order = np.argsort(-self.weights, kind="stable")[:limit]
         reached = np.cumsum(self.weights[order])
         return [int(j) for j in order[: int(np.searchsorted(reached, enough)) + 1]]
+
+
+@dataclass(frozen=True)
+class Border:
+    """Two clusters with a cut between them: a row that crossed it would be in the other one."""
+
+    first: int
+    second: int
+    rows: int  # of both, within NEAR projected sds of the cut between them
+    share: float  # of the rows of both
 
 
 @dataclass(frozen=True)
@@ -159,6 +177,7 @@ class Summary:
     warnings: tuple[Caution, ...]
     truth: Agreement | None = None
     drift: Drift | None = None
+    borders: tuple[Border, ...] | None = None  # of the rows of DATA, the most crowded first
     model: Model | None = field(default=None, repr=False)  # for what is drawn from further rows
     _split_of: Callable[[int], Split] | None = field(default=None, repr=False)
 
@@ -235,6 +254,7 @@ class Summary:
             "warnings": [vars(w).copy() for w in self.warnings],
             "truth": self.truth.to_dict() if self.truth else None,
             "drift": self.drift.to_dict() if self.drift else None,
+            "borders": None if self.borders is None else [vars(b).copy() for b in self.borders],
         }
 
     def _cluster_dict(self, c: Cluster) -> dict[str, Any]:
@@ -275,6 +295,7 @@ class Summary:
             "excess": s.excess,
             "significant": s.significant,
             "gain": s.gain,
+            "near": s.near,
             "cut": s.cut,
             "sd": s.sd,
             "histogram": s.histogram.tolist(),

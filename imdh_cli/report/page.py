@@ -134,6 +134,8 @@ class _Page:
             splits=self._splits(),
             more_splits=len(s.splits) - len(self.splits),
             sampled=len(self.samples) > 0,
+            borders=(s.borders or ())[: self.b.listed],
+            more_borders=len(s.borders or ()) - self.b.listed,
             truth=self._truth(s.truth) if s.truth else None,
             drift=self._drift(s.drift) if s.drift else None,
             provenance=provenance.tables(s, self.b.listed),
@@ -276,6 +278,7 @@ class _Page:
         high = scatter.HEIGHT / scatter.WIDTH * svg.CARD[0] if image else 0.0
         return {
             "split": split,
+            "near": _percent(split.near / split.rows),
             "picture": svg.card(split, image, high),
             "left": self._side(split.left),
             "right": self._side(split.right),

@@ -23,6 +23,7 @@ LISTED = 128  # clusters described, at most: --csv has all
 COLLAPSED = 12  # clusters told apart by the tree unless all of it is asked for
 FEATURES = 20  # features listed when there is but one cluster
 CONFUSION = 40  # classes listed
+BORDERS = 8  # listed, the most crowded
 CALLED = 20  # columns of a cluster's name in the table
 
 
@@ -42,6 +43,7 @@ def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
         view.clusters()
         view.choice()
         view.tree(limit=COLLAPSED)
+        view.borders()
     if summary.truth is not None:
         view.truth(summary.truth)
 
@@ -260,6 +262,30 @@ class _Report(Printer):
                 units.append(Text.assemble((arrow, style), f" {self.names[j]}"))
         return units
 
+    def borders(self) -> None:
+        """How many rows lie near the cuts: of DATA by pair of clusters, else of the model by split."""
+        s = self.s
+        if s.borders is not None:
+            lines = [(f"{b.first} and {b.second}", float(b.rows), b.share) for b in s.borders]
+            of = "by the clusters on both sides"
+        else:
+            splits = sorted(s.splits.values(), key=lambda split: -split.near / split.rows)
+            lines = [(f"{_labels(p.left)} and {_labels(p.right)}", p.near, p.near / p.rows) for p in splits]
+            of = "about, by the model's histograms"
+        lines = [line for line in lines if line[1] >= 0.5]
+        if not s.splits:
+            return
+        if not lines:
+            self.title("Borders", "no row lies within 0.1 sd of a cut")
+            return
+        self.title("Borders", f"rows within 0.1 sd of a cut, {of}")
+        table = self.sheet("between", "rows>", "share>")
+        for between, rows, share in lines[:BORDERS]:
+            table.add_row(between, f"{rows:,.0f}", percent(share))
+        self.table(table)
+        if len(lines) > BORDERS:
+            self.flow(Text(f"{self.g.more} and {len(lines) - BORDERS:,} more: --json", "dim"))
+
     def truth(self, t: Agreement) -> None:
         self.title("Against", f"{printable(t.column, NAME)}, {count(t.rows)}")
         for value, meaning in (
@@ -310,6 +336,10 @@ class _Report(Printer):
             most_of = [f"{t.clusters[j]} ({percent(cells[i][j] / total)})" for j in order]
             table.add_row(Text(name), f"{total:,}", Text(", ".join(most_of)))
         return table
+
+
+def _labels(side: Side) -> str:
+    return str(side.first) if side.n_clusters == 1 else f"{side.first} to {side.last}"
 
 
 def _weight(n: int, most: int) -> str:
