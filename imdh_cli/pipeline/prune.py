@@ -10,6 +10,7 @@ import numpy as np
 
 from imdh_cli.core import pruning
 from imdh_cli.core.pruning import Pruning
+from imdh_cli.core.tree import level_of
 from imdh_cli.errors import UsageError
 from imdh_cli.model import Model
 from imdh_cli.model.metadata import MAX_NAME, choice
@@ -80,7 +81,7 @@ def cluster_changes(old: Model, new: Model) -> list[dict[str, Any]]:
     nodes = pruning.cluster_nodes(new.cluster_of_leaf, new.counts)
     found = []
     for number, node in enumerate(pruning.cluster_nodes(old.cluster_of_leaf, old.counts), start=1):
-        below = new.depth - pruning.level_of(int(node))
+        below = new.depth - level_of(int(node))
         first = (int(node) << below) - len(new.cluster_of_leaf)
         labels = np.unique(new.cluster_of_leaf[first : first + (1 << below)]).tolist()
         if len(labels) > 1:

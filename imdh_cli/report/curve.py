@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from imdh_cli.core.pruning import WEIGHTS
 from imdh_cli.report.figures import Choice, Summary
 
 
 def curve_of(summary: Summary) -> tuple[np.ndarray, str]:
     """(L,) the curve, 1 at K = 1, and what it means in words."""
-    prune = summary.parameters.get("prune", {})
-    if prune.get("weight") == "ss":
-        return (
-            summary.choice.unexplained,
-            "Variance left within K clusters, as a share of the variance of all rows.",
-        )
-    return (
-        summary.choice.given_up,
-        "Separation between clusters that stopping at K gives up, as a share of all there is.",
-    )
+    weight = WEIGHTS[summary.parameters.get("prune", {}).get("weight", "valley")]
+    choice = summary.choice
+    return choice.unexplained if weight.signed else choice.given_up, weight.meaning
 
 
 def curve_length(choice: Choice, available: int) -> int:

@@ -1,0 +1,88 @@
+"""The histogram of a split's projections -> how deep a valley is there, and whether it is no accident.
+
+delta   depth: 1 - f(cut) / min(highest f left, highest f right), f the smoothed density
+E       excess mass of the lesser side (Mueller and Sawitzki 1991): twice n times Hartigan's dip with
+        the valley held at the cut. E / sqrt(n) has a null law almost free of n, d and shape, whose
+        5 % point over 255 splits is 1.2 to 1.3.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from imdh_cli.compiled.histogram import BINS, CENTRES, EDGES, HALF
+
+SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident
+SURE = 2.0  # and beyond which none could doubt it
+LAX = 1.25  # what one split in twenty trees reaches by accident
+LEAST_ROWS = 4
+
+
+def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """delta of each split, (m,), from its histogram (m, 128) and its number of rows (m,)."""
+    depths = np.zeros(len(histograms))
+    for i in np.flatnonzero((counts >= LEAST_ROWS) & (histograms.sum(axis=1) > 0)):
+        f, at_cut = smooth(histograms[i], counts[i])
+        lesser = min(f[:HALF].max(), f[HALF:].max())
+        depths[i] = max(0.0, 1.0 - at_cut / lesser) if lesser > 0 else 0.0
+    return depths
+
+
+def depths_everywhere(histogram: np.ndarray, rows: int) -> np.ndarray:
+    """delta of one histogram (128,), not empty, for a cut at each of its 129 edges; 0 at the ends."""
+    f = _density(histogram, rows, CENTRES)
+    left, right = np.maximum.accumulate(f)[:-1], np.maximum.accumulate(f[::-1])[-2::-1]
+    at_edges = _density(histogram, rows, EDGES[1:-1])
+    lesser = np.minimum(left, right)  # 0 where one side is empty, and far from all rows
+    depths = np.zeros(BINS + 1)
+    depths[1:-1] = np.maximum(
+        0.0, 1.0 - np.divide(at_edges, lesser, out=np.ones_like(lesser), where=lesser > 0)
+    )
+    return depths
+
+
+def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
+    """Density of the projections at the 128 bin centres and at the cut, per sd, area 1 in all."""
+    f = _density(histogram, rows, np.append(CENTRES, 0.0))
+    return f[:-1], float(f[-1])
+
+
+def _density(histogram: np.ndarray, rows: int, at: np.ndarray) -> np.ndarray:
+    """Density at places (g,) by a Gaussian kernel of bandwidth 1.06 rows^-0.2 projected sd (Silverman)."""
+    h = 1.06 * float(rows) ** -0.2
+    total = max(1.0, float(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
+    used = np.flatnonzero(histogram)
+    density: np.ndarray = np.exp(-0.5 * ((at[:, None] - CENTRES[None, used]) / h) ** 2) @ (
+        histogram[used] / total
+    )
+    return density
+
+
+def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """E / sqrt(n) of each split, (m,), from its histogram (m, 128) and its number of rows (m,)."""
+    excess = np.zeros(len(histograms))
+    some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.max(axis=1, initial=0) > 0))
+    excess[some] = excess_everywhere(histograms[some])[:, HALF]
+    return excess / np.sqrt(np.maximum(counts, 1))
+
+
+def excess_everywhere(histograms: np.ndarray) -> np.ndarray:
+    """E, in rows, for a cut at each of the 129 edges of the bins of histograms (g, 128): (g, 129).
+
+    The best sum of h - lam over an interval that ends at an edge is S there less the least S before, where
+    S are the running sums of h - lam.
+    """
+    edges = np.arange(BINS + 1.0)[:, None]
+    rows = np.zeros((BINS + 1, len(histograms)))  # one split a column: operations on rows are faster
+    np.cumsum(histograms.T, axis=0, out=rows[1:])
+    top = histograms.max(axis=1, initial=0)
+    excess = np.zeros_like(rows)
+    for level in range(1, 33):
+        sums = rows - edges * (top * 0.8**level)
+        touching_left = sums - np.minimum.accumulate(sums)
+        touching_right = np.maximum.accumulate(sums[::-1])[::-1] - sums
+        left = np.maximum.accumulate(touching_left)
+        right = np.maximum.accumulate(touching_right[::-1])[::-1]
+        bridge = left + right - touching_left - touching_right
+        np.maximum(excess, np.minimum(np.minimum(left, right), bridge), out=excess)
+    return excess.T
