@@ -51,6 +51,11 @@ def listing(items: Sequence[str], limit: int = 6, last: str = "and") -> str:
     return f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
+def quoted(names: Sequence[str], limit: int = 6, last: str = "and") -> str:
+    """The same of names: "a", "b" and "c"."""
+    return listing([f'"{name}"' for name in names], limit, last)
+
+
 def _spelled(c: str) -> str:
     return c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNPRINTABLE else c
 

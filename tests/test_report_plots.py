@@ -36,11 +36,11 @@ def summary(made):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("format", plots.FORMATS)
-def test_every_kind_is_drawn_in_every_format(summary, tmp_path, monkeypatch, kind, format):
+def test_every_kind_is_drawn_in_every_format(summary, monkeypatch, kind, format):
     monkeypatch.setattr(plots, "DPI", 60)
-    path = tmp_path / f"picture.{format}"
-    plots.save(summary, path, kind, 1 if kind == "node" else None)
-    assert path.read_bytes().startswith(MAGIC[format])
+    node = 1 if kind == "node" else None
+    assert plots.check(summary, f"picture.{format}", kind, node) == format
+    assert plots.draw(summary, format, kind, node).startswith(MAGIC[format])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,19 +83,9 @@ def test_many_clusters_are_drawn(kind, monkeypatch):
     assert 1000 < max(image.size) < 6000
 
 
-def test_an_unknown_format_is_refused(summary, tmp_path):
+def test_an_unknown_format_is_refused(summary):
     with pytest.raises(UsageError, match="no picture is written in that format"):
-        plots.save(summary, tmp_path / "picture.bmp")
-
-
-def test_an_existing_file_is_kept(summary, tmp_path):
-    path = tmp_path / "picture.png"
-    path.write_text("mine")
-    with pytest.raises(UsageError):
-        plots.save(summary, path)
-    assert path.read_text() == "mine"
-    plots.save(summary, path, force=True)
-    assert path.read_bytes().startswith(MAGIC["png"])
+        plots.check(summary, "picture.bmp", "tree", None)
 
 
 @pytest.mark.parametrize("kind", ["tree", "curve", "profiles"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from imdh_cli.cli.outputs import takes_stdout
 from imdh_cli.params import Extra
 from imdh_cli.runtime import peak_memory_mb
-from imdh_cli.words import count, listing
+from imdh_cli.words import count, listing, quoted
 
 if TYPE_CHECKING:
     from imdh_cli.cli.console import Console
@@ -48,10 +48,10 @@ def report_constant(console: Console, model: Model) -> None:
     if model.counts[0] < 2:
         return
     constant = (model.scale == 1.0) & (model.sums_of_squares[0] == 0.0)
-    names = [f'"{name}"' for name, same in zip(model.feature_names, constant, strict=True) if same]
+    names = [name for name, same in zip(model.feature_names, constant, strict=True) if same]
     if names:
         what = "a feature" if len(names) == 1 else "features"
-        console.note(f"constant, so of no use as {what}: {listing(names)}")
+        console.note(f"constant, so of no use as {what}: {quoted(names)}")
 
 
 def report_keeping(console: Console, params: FitParams) -> None:
@@ -105,9 +105,8 @@ def report_unseen(console: Console, tally: Tally) -> None:
 def report_drift(console: Console, drifting: list[str]) -> None:
     """Columns whose early and late rows differ."""
     if drifting:
-        named = listing([f'"{name}"' for name in drifting])
         console.note(
-            f"early and late rows differ in {named}: rows in order make poor clusters; "
+            f"early and late rows differ in {quoted(drifting)}: rows in order make poor clusters; "
             "shuffle the input, or let imdh read the file itself (not a stream)",
             warning=True,
         )

@@ -18,8 +18,9 @@ from imdh_cli.features.lists import choose_items, lengths
 from imdh_cli.features.names import Named, Span, resolve
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec, Items
 from imdh_cli.params import FeatureParams
-from imdh_cli.sources.base import Source, listed, nearest, typed
+from imdh_cli.sources.base import Source, nearest, typed
 from imdh_cli.sources.nested import is_list, vector_length
+from imdh_cli.words import quoted
 
 ID_ROWS = 30  # fewer rows than this say nothing about what is an identifier
 SAMPLE_ROWS = 20_000
@@ -402,7 +403,7 @@ class _LeftOut:
 
     def notes(self) -> list[str]:
         return [
-            f"left out {listed(names)}: {reason} ({advice})" for (reason, advice), names in self._said.items()
+            f"left out {quoted(names)}: {reason} ({advice})" for (reason, advice), names in self._said.items()
         ]
 
 
@@ -494,7 +495,7 @@ def _rounding(sample: pa.Table) -> list[str]:
     names = [n for n in sample.column_names if _beyond(sample.column(n))]
     if not names:
         return []
-    return [f"{listed(names)}: whole numbers beyond 2^53 are rounded to the nearest double"]
+    return [f"{quoted(names)}: whole numbers beyond 2^53 are rounded to the nearest double"]
 
 
 def _beyond(column: pa.ChunkedArray) -> bool:

@@ -78,6 +78,14 @@ class Side:
     def n_clusters(self) -> int:
         return self.last - self.first + 1
 
+    def labels(self, to: str = "\u2013") -> str:
+        """Of the clusters there: `3`, or from one to another."""
+        return str(self.first) if self.n_clusters == 1 else f"{self.first}{to}{self.last}"
+
+    def clusters(self, to: str = "\u2013") -> str:
+        """As a noun: `cluster 3`, or `clusters` and from one to another."""
+        return f"cluster{'' if self.n_clusters == 1 else 's'} {self.labels(to)}"
+
 
 @dataclass(frozen=True, eq=False)
 class Split:

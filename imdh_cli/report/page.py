@@ -19,6 +19,7 @@ from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.drift import Drift
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
+from imdh_cli.report.layout import Frame
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
 from imdh_cli.report.words import percent, quantity, signed, spread
@@ -76,7 +77,7 @@ def build(
 
 
 def _picture(summary: Summary, sample: Scatter) -> str:
-    frame = svg.Frame.of(summary.split(sample.node), 1.0)
+    frame = Frame.of(summary.split(sample.node), 1.0)
     return scatter.picture(sample, frame.low, frame.high)
 
 

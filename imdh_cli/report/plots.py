@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from imdh_cli import atomic
-from imdh_cli.compiled.histogram import CENTRES, EDGES, PER_SD
+from imdh_cli.compiled.histogram import EDGES, PER_SD
 from imdh_cli.errors import UsageError
 from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.draw import nice_numbers
 from imdh_cli.report.figures import Split, Summary
+from imdh_cli.report.layout import Frame, Place, places
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
-from imdh_cli.report.svg import Frame, Place, places
 from imdh_cli.report.words import percent, signed
 from imdh_cli.words import count, short
 
@@ -42,41 +41,13 @@ SCALE = ["#0c4a86", "#2770b8", "#72a9de", "#aecdec", "#dbe8f5", "#f4f4f3"]
 SCALE += ["#fbe8d6", "#f6cca3", "#eda664", "#d8741c", "#91450a"]
 
 
-def save(
-    summary: Summary,
-    path: str | os.PathLike[str],
-    kind: Kind = "tree",
-    node: int | None = None,
-    *,
-    sample: Scatter | None = None,
-    force: bool = False,
-) -> None:
-    """Write a picture, whole or not at all; its format is told by the suffix.
-
-    Parameters
-    ----------
-    summary : Summary
-    path : the file, .png, .svg or .pdf
-    kind : what to draw
-    node : for kind "node": the split, by its number
-    sample : for kind "node": rows to draw in the plane of the split
-    force : may an existing file be replaced?
+def check(summary: Summary, path: str | os.PathLike[str], kind: Kind, node: int | None) -> str:
+    """Refuse now what could not be drawn later, and tell the format: its suffix without the dot.
 
     Raises
     ------
     UsageError
         An unknown suffix, no such node, nothing to draw, or matplotlib is not installed.
-    """
-    format = check(summary, path, kind, node)
-    atomic.check_target(path, force=force)
-    content = draw(summary, format, kind, node, sample=sample)
-    atomic.write_bytes(path, content, force=force)
-
-
-def check(summary: Summary, path: str | os.PathLike[str], kind: Kind, node: int | None) -> str:
-    """Refuse now what could not be drawn later, and tell the format: its suffix without the dot.
-
-    Raises UsageError as `save`.
     """
     name = os.fspath(path)
     format = os.path.splitext(name)[1][1:].lower()
@@ -114,7 +85,15 @@ def draw(
     *,
     sample: Scatter | None = None,
 ) -> bytes:
-    """The picture as the bytes of a file; see `save`."""
+    """The picture as the bytes of a file.
+
+    Parameters
+    ----------
+    format : one of FORMATS
+    kind : what to draw
+    node : for kind "node": the split, by its number
+    sample : for kind "node": rows to draw in the plane of the split
+    """
     _check_content(summary, kind, node)
     with _matplotlib() as figure_class:
         if kind == "node":
@@ -178,34 +157,33 @@ def _tree(figure_class: Any, summary: Summary) -> Any:
     figure = figure_class(figsize=(1.25 * levels + 3.2, 0.36 * len(ends) + 0.4))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axis_off()
-    # One unit across is a level, one down is the line of a cluster.
-    unit = 34.0
+    # One unit across is a level, one down is the line of an end.
     axes.set_xlim(-0.05, levels + 2.6)
-    axes.set_ylim(max(place.y for place in ends) / unit + 0.6, -0.2)
+    axes.set_ylim(max(place.line for place in ends) + 0.6, -0.4)
     for place in splits:
-        _branches(axes, place, at, float(levels), unit)
-        _thumb(axes, summary, place, unit)
+        _branches(axes, place, at, float(levels))
+        _thumb(axes, summary, place)
     largest = max(place.side.rows for place in ends)
     for place in ends:
-        _end(axes, summary, place, float(levels), largest, unit)
+        _end(axes, summary, place, float(levels), largest)
     return figure
 
 
-def _branches(axes: Any, place: Place, at: dict[int, Place], last: float, unit: float) -> None:
+def _branches(axes: Any, place: Place, at: dict[int, Place], last: float) -> None:
     assert place.split is not None
-    y, start, turn = place.y / unit, place.level + _THUMB + 0.02, place.level + _THUMB + 0.1
+    y, start, turn = place.line, place.level + _THUMB + 0.02, place.level + _THUMB + 0.1
     for side, colour in ((place.split.left, LEFT), (place.split.right, RIGHT)):
         child = at[side.node]
         end = last if child.split is None else child.level - 0.02
-        axes.plot([start, turn, turn, end], [y, y, child.y / unit, child.y / unit], color=colour, lw=1.2)
+        axes.plot([start, turn, turn, end], [y, y, child.line, child.line], color=colour, lw=1.2)
 
 
-def _thumb(axes: Any, summary: Summary, place: Place, unit: float) -> None:
+def _thumb(axes: Any, summary: Summary, place: Place) -> None:
     split = place.split
     assert split is not None
     frame = Frame.of(split, _THUMB)
-    ground, height = place.y / unit + 0.42, 0.8
-    x, f = _density(split, frame)
+    ground, height = place.line + 0.42, 0.8
+    x, f = frame.sampled(split, 161)
     f = height * f / (f.max() or 1.0)
     alpha = 1.0 if split.significant else 0.35
     cut = place.level + frame.x(0.0)
@@ -223,11 +201,10 @@ def _thumb(axes: Any, summary: Summary, place: Place, unit: float) -> None:
     axes.text(place.level + _THUMB / 2, ground + 0.07, name, ha="center", va="top", color=MUTED, **small)
 
 
-def _end(axes: Any, summary: Summary, place: Place, x: float, largest: int, unit: float) -> None:
-    side, y = place.side, place.y / unit
+def _end(axes: Any, summary: Summary, place: Place, x: float, largest: int) -> None:
+    side, y = place.side, place.line
     one = side.n_clusters == 1
-    name = str(side.first) if one else f"{side.first}\u2013{side.last}"
-    axes.text(x + 0.06, y, name, weight="bold", va="center")
+    axes.text(x + 0.06, y, side.labels(), weight="bold", va="center")
     axes.barh(y, 0.5 * side.rows / largest, height=0.3, left=x + 0.4, color=MUTED, alpha=0.5)
     share = side.rows / max(1, summary.rows.counted)
     axes.text(x + 0.95, y, percent(share), va="center", fontsize=8)
@@ -242,12 +219,6 @@ def _end(axes: Any, summary: Summary, place: Place, x: float, largest: int, unit
         axes.text(x + 1.4, y, told, va="center", fontsize=8, color=MUTED)
 
 
-def _density(split: Split, frame: Frame, points: int = 161) -> tuple[np.ndarray, np.ndarray]:
-    """Where, and how dense; the cut is one of the points."""
-    x = np.union1d(np.linspace(frame.low, frame.high, points), [0.0])
-    return x, np.interp(x, CENTRES, split.density, left=0.0, right=0.0)
-
-
 # --- one split --------------------------------------------------------------------------------------
 
 
@@ -259,7 +230,7 @@ def _node(figure_class: Any, summary: Summary, split: Split, sample: Scatter | N
     frame = Frame.of(split, 1.0)
     bars = PER_SD * split.histogram / max(1, int(split.histogram.sum()))
     axes.stairs(bars, EDGES, color=MUTED, lw=0.6, alpha=0.7)
-    x, f = _density(split, frame)
+    x, f = frame.sampled(split, 161)
     for colour, here in ((LEFT, x <= 0.0), (RIGHT, x >= 0.0)):
         axes.fill_between(x[here], f[here], color=colour, alpha=0.75 if split.significant else 0.4, lw=0)
     axes.axvline(0.0, color=INK, lw=1.4)
@@ -269,9 +240,7 @@ def _node(figure_class: Any, summary: Summary, split: Split, sample: Scatter | N
     axes.set_xlabel("distance from the cut, in sds of the projections")
     axes.set_ylabel("density")
     for side, align in ((split.left, "left"), (split.right, "right")):
-        one = side.n_clusters == 1
-        of = f"cluster {side.first}" if one else f"clusters {side.first}\u2013{side.last}"
-        axes.set_title(f"node {side.node}: {count(side.rows)}, {of}", loc=align, fontsize=8)
+        axes.set_title(f"node {side.node}: {count(side.rows)}, {side.clusters()}", loc=align, fontsize=8)
     strength = "valley" if split.significant else "weak valley"
     title = f"Node {split.node}: {count(split.rows)}, {strength} {split.depth:.2f}"
     if sample is not None:

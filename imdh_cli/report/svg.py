@@ -5,15 +5,15 @@ Colours are classes of the page's style sheet, so that one picture serves light,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 from markupsafe import Markup, escape
 
-from imdh_cli.compiled.histogram import CENTRES, EDGES
-from imdh_cli.report.draw import nice_numbers, occupied
-from imdh_cli.report.figures import Choice, Side, Split, Summary
+from imdh_cli.report.choice import Choice
+from imdh_cli.report.draw import nice_numbers
+from imdh_cli.report.figures import Split, Summary
+from imdh_cli.report.layout import Frame, Place, places
 from imdh_cli.report.words import percent
 from imdh_cli.words import cells, count, short
 
@@ -41,28 +41,10 @@ def _number(value: object) -> object:
 # --- densities --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Frame:
-    """Where the bins of a density lie in a picture."""
-
-    low: float  # projected sds from the cut, left edge
-    high: float
-    width: float
-
-    def x(self, value: float) -> float:
-        return (value - self.low) / (self.high - self.low) * self.width
-
-    @classmethod
-    def of(cls, split: Split, width: float) -> Frame:
-        first, last = occupied(split.density)
-        return cls(float(EDGES[first]), float(EDGES[last]), width)
-
-
 def density(split: Split, frame: Frame, height: float, points: int) -> Markup:
     """The two sides of the density as filled shapes and the cut as a line; the ground is at `height`."""
-    at = np.linspace(frame.low, frame.high, points)
-    f = np.interp(at, CENTRES, split.density, left=0.0, right=0.0)
-    here = float(np.interp(0.0, at, f))
+    at, f = frame.sampled(split, points)
+    here = float(f[at == 0.0][0])
     top = float(f.max()) or 1.0
 
     def shape(x: np.ndarray, y: np.ndarray, side: str) -> Markup:
@@ -154,7 +136,7 @@ def tree(summary: Summary, limit: int, marks: Callable[[int], str]) -> Markup:
             x0, x1 = p.level * STEP + THUMB[0] + 4.0, float(child.level * STEP)
             x1 = label_x - 6.0 if child.split is None else x1
             turn = p.level * STEP + THUMB[0] + 14.0
-            d = f"M{_number(x0)} {_number(p.y)}H{_number(turn)}V{_number(child.y)}H{_number(x1)}"
+            d = f"M{_number(x0)} {_number(_y(p))}H{_number(turn)}V{_number(_y(child))}H{_number(x1)}"
             parts.append(tag("path", class_=f"edge {name}", d=d))
     largest = max((p.side.rows for p in ends), default=1)
     for p in at.values():
@@ -174,37 +156,8 @@ def tree(summary: Summary, limit: int, marks: Callable[[int], str]) -> Markup:
     )
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a node stands in the picture."""
-
-    side: Side
-    split: Split | None
-    level: int
-    y: float
-
-
-def places(summary: Summary, limit: int) -> Iterator[Place]:
-    """Every node that is drawn, children before their parent."""
-    line = 0
-    done: dict[int, float] = {}
-    stack: list[tuple[Side, int, bool]] = [(summary.root, 0, False)]
-    while stack:
-        side, level, opened = stack.pop()
-        split = summary.splits.get(side.node)
-        if split is not None and (split.from_k or 2) > limit:
-            split = None
-        if split is None:
-            done[side.node] = 6.0 + ROW * (line + 0.5)
-            line += 1
-            yield Place(side, None, level, done[side.node])
-        elif opened:
-            done[side.node] = (done[split.left.node] + done[split.right.node]) / 2.0
-            yield Place(side, split, level, done[side.node])
-        else:
-            stack.append((side, level, True))
-            stack.append((split.right, level + 1, False))
-            stack.append((split.left, level + 1, False))
+def _y(place: Place) -> float:
+    return 6.0 + ROW * place.line
 
 
 def _split_mark(summary: Summary, place: Place) -> Markup:
@@ -224,14 +177,13 @@ def _split_mark(summary: Summary, place: Place) -> Markup:
         tag("text", carried[0] if carried else "", class_="by", x=width / 2, y=height + 8),
     ]
     link = tag("a", Markup("").join(inside), href=f"#node-{split.node}")
-    x, y = place.level * STEP, place.y - height / 2 - 2.0
+    x, y = place.level * STEP, _y(place) - height / 2 - 2.0
     return tag("g", link, class_=f"split{weak}", transform=f"translate({x} {_number(y)})")
 
 
 def _end_mark(summary: Summary, place: Place, x: float, largest: int, marks: Callable[[int], str]) -> Markup:
-    side, y = place.side, place.y
-    one = side.n_clusters == 1
-    name = str(side.first) if one else f"{side.first}\u2013{side.last}"
+    side, y = place.side, _y(place)
+    one, name = side.n_clusters == 1, side.labels()
     wide = 12.0 + 8.0 * len(name)
     share = side.rows / max(1, summary.rows.counted)
     told = marks(side.first) if one else count(side.n_clusters, "cluster")

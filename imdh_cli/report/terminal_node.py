@@ -72,9 +72,7 @@ class NodePrinter(Printer):
             self.lines([Text(right, RIGHT)], " " * max(0, width - cells(right)), "")
 
     def _side(self, side: Side) -> str:
-        of = "cluster" if side.n_clusters == 1 else "clusters"
-        labels = str(side.first) if side.n_clusters == 1 else f"{side.first} to {side.last}"
-        return f"node {side.node}: {count(side.rows)}, {of} {labels}"
+        return f"node {side.node}: {count(side.rows)}, {side.clusters(' to ')}"
 
     def _loadings(self, split: Split) -> None:
         order = np.argsort(-split.weights, kind="stable")[:LOADINGS]

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from imdh_cli.errors import DataError
 from imdh_cli.sources.nested import cells_per_row
+from imdh_cli.words import quoted
 
 Opener = Callable[[], BinaryIO]  # a fresh binary file object, at its start
 
@@ -207,14 +208,8 @@ def first_rows(chunks: Iterator[Chunk], schema: pa.Schema, names: Sequence[str],
     return pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in names]))
 
 
-def listed(names: Sequence[str]) -> str:
-    """The first of many names, quoted, for a sentence."""
-    shown = ", ".join(f'"{n}"' for n in names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
-
-
 def typed(option: str, *names: str) -> str:
-    """An option with column names as a shell and `cli.options.Names` take them."""
+    """An option with column names as a shell and `cli.command.Names` take them."""
     cells = (f'"{name.replace(DOUBLE, DOUBLE * 2)}"' if set(name) & set(',"') else name for name in names)
     return f"{option} {shlex.quote(','.join(cells))}"
 
@@ -239,12 +234,11 @@ def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> No
         return
     near = [n for w in lost[:5] for n in nearest(w, names)]
     if near:
-        hint = "did you mean " + ", ".join(f'"{n}"' for n in dict.fromkeys(near)) + "?"
+        hint = f"did you mean {quoted(list(dict.fromkeys(near)), last='or')}?"
     else:
-        shown = ", ".join(f'"{n}"' for n in names[:8]) + (" ..." if len(names) > 8 else "")
-        hint = f"the columns are {shown}" if names else "there are no columns"
+        hint = f"the columns are {quoted(names, 9)}" if names else "there are no columns"
     word = "column" if len(lost) == 1 else "columns"
-    raise DataError(f"{where}: no {word} {listed(lost)}", hint)
+    raise DataError(f"{where}: no {word} {quoted(lost)}", hint)
 
 
 def check_unique(names: Sequence[str], where: str, hint: str = "rename all but one of them") -> None:

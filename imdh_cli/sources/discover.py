@@ -17,8 +17,9 @@ from urllib.parse import unquote, urlsplit
 
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.formats import SUFFIXES
-from imdh_cli.sources.base import listed, nearest
+from imdh_cli.sources.base import nearest
 from imdh_cli.sources.detect_format import holds_table
+from imdh_cli.words import quoted
 
 PACKED = (".gz", ".zst", ".zstd", ".bz2")
 REMOTE = ("s3", "gs", "gcs", "hdfs", "http", "https")
@@ -217,14 +218,14 @@ def sift(
     if pattern and not named:
         return paths
     strangers = [p for p in paths if p not in named and not look(p)]
-    quoted = listed([p.rpartition("/")[2] for p in strangers])
+    found = quoted([p.rpartition("/")[2] for p in strangers])
     if len(strangers) == len(paths):
         raise DataError(
-            f"{where}: no tables here" + (f": it holds {quoted}" if strangers else ""),
+            f"{where}: no tables here" + (f": it holds {found}" if strangers else ""),
             "name the files themselves, or a quoted pattern such as 'folder/*.txt'",
         )
     if strangers:
-        notes.append(f"{where}: left out {quoted}: no table by name or content")
+        notes.append(f"{where}: left out {found}: no table by name or content")
     left_out = set(strangers)
     return [p for p in paths if p not in left_out]
 

@@ -12,10 +12,11 @@ import pyarrow.types as pt
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns, listed
+from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns
 from imdh_cli.sources.csv.errors import shown
 from imdh_cli.sources.nested import field_within, take_field, to_vectors
 from imdh_cli.sources.promote import promoted
+from imdh_cli.words import quoted
 
 Schemas = tuple[pa.Schema, pa.Schema]  # of the features and of what is passed through
 
@@ -250,7 +251,7 @@ class TableSource:
                 words = f"{new.type}, in {origin[new.name]} {old.type}", f"{both}"
                 drifted.setdefault(words, []).append(new.name)
             for (types, both_), columns in drifted.items():
-                self._union_notes.append(f"{name}: {listed(columns)}: {types}; read as {both_}")
+                self._union_notes.append(f"{name}: {quoted(columns)}: {types}; read as {both_}")
         for key in self.hive_columns:
             if key in fields:
                 self._union_notes.append(
@@ -273,7 +274,7 @@ class TableSource:
             others = self._layout_of.count(at) - 1
             where = part if others == 0 else f"{part} and {others} more files"
             word = "column" if len(lost) == 1 else "columns"
-            self._union_notes.append(f"{where}: no {word} {listed(lost)}, which other files have")
+            self._union_notes.append(f"{where}: no {word} {quoted(lost)}, which other files have")
 
     def _of(self, i: int, names: Sequence[str]) -> list[str]:
         """Those of `names` that part `i` itself supplies."""

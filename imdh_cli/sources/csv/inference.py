@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import listed
 from imdh_cli.sources.compression import Read, filled
 from imdh_cli.sources.csv.dialect import Dialect, dialect_of, given_delimiter
 from imdh_cli.sources.csv.errors import too_long
@@ -14,6 +13,7 @@ from imdh_cli.sources.csv.numbers import Evidence
 from imdh_cli.sources.csv.parser import Layout, unmarked
 from imdh_cli.sources.csv.scanner import MAX_RECORD, Scanner, UnclosedQuote
 from imdh_cli.sources.text_file import TextFile
+from imdh_cli.words import quoted
 
 HEAD = 1 << 20  # bytes that the dialect and the types are told from
 BRIEF = 64 << 10
@@ -99,7 +99,7 @@ class Survey:
         if not commas:
             return []
         return [
-            f"{self._text.name}: {listed(commas)}: these look like numbers with a decimal comma (--decimal ,)"
+            f"{self._text.name}: {quoted(commas)}: these look like numbers with a decimal comma (--decimal ,)"
         ]
 
     def _see(self, text: bytes, ended: bool, *, from_start: bool) -> None:
