@@ -16,7 +16,6 @@ import pyarrow.types as pt
 
 from imdh_cli.sources.csv.numbers import USUAL_NULLS, to_numbers
 
-_NULLS = pa.array(USUAL_NULLS, pa.string())
 _ITEMS = re.compile(r"(?P<column>.+)\[(?P<start>[0-9]*)(?P<colon>:?)(?P<stop>[0-9]*)\]", re.DOTALL)
 
 
@@ -128,7 +127,7 @@ def _parsed(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     array = pc.and_(pc.starts_with(text, "["), pc.ends_with(text, "]"))
     inner = pc.utf8_slice_codeunits(pc.if_else(array, text, None), 1, -1)
     cells = pc.split_pattern(inner, ",")
-    numbers, wrong = to_numbers(cells.values, _NULLS)
+    numbers, wrong = to_numbers(cells.values, pa.array(USUAL_NULLS, pa.string()))
     offsets = cells.offsets.to_numpy()
     bad = np.zeros(len(text), dtype=np.bool_)
     if wrong is not None:
