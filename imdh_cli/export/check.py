@@ -92,8 +92,8 @@ def compare(
 def within_rounding(model: Model, root: Cut | int, X: np.ndarray) -> np.ndarray:
     """Which rows meet a cut so near that the order of summation may decide, (rows,) bool.
 
-    That is |v.z - t| <= 2 u (|v|.|z| + |t|), u = 2^-53. Of rows put on cuts on purpose, the farthest that
-    fell on another side in one of three engines was at 1.6.
+    That is |v.z - t| <= 2 u (|v|.|z| + |t|), u = 2^-53. Of rows put on cuts on purpose, with 2 to 100
+    columns, the farthest that fell on another side in DuckDB or PostgreSQL was at 1.5.
 
     X : (rows, d) float64, the user's units, NaN where a missing cell counts as the mean
     """
