@@ -71,7 +71,9 @@ def learn(
         clamp=rule.clamp,
         scaled=rule.step == "scaled",
     )
-    powers, work = kernel.make_powers(rule.q, rule.r), kernel.make_work()
+    constants = kernel.Rule(vector, kernel.make_powers(rule.q, rule.r))
+    lanes = kernel.Lanes.new()
+    splits = kernel.Splits(**{name: getattr(arrays, name) for name in kernel.Splits._fields})
     leaves = []
     for start in range(0, len(Z), block):
         rows = np.ascontiguousarray(Z[start : start + block])
@@ -82,24 +84,7 @@ def learn(
             count = min(kernel.LANES // (last - first), 1 << first) if many else 1
             order, starts = streams(node, first, count)
             kernel.learn(
-                rows,
-                order,
-                starts,
-                node,
-                clipped,
-                last - first,
-                True,
-                arrays.directions,
-                arrays.pivots,
-                arrays.learned,
-                arrays.offsets,
-                arrays.mean_squares,
-                arrays.variances,
-                arrays.anchors,
-                arrays.histograms,
-                vector,
-                powers,
-                *work,
+                kernel.Rows(rows, order, starts, node, clipped), splits, constants, lanes, last - first, True
             )
         kernel.learn_leaves(rows, node, arrays.pivots, arrays.learned)
         leaves.append(node)

@@ -32,6 +32,7 @@ in one file because a cached function does not notice an edit in another one.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,57 @@ LOG2E = 1.4426950408889634
 # 2^f for |f| <= 1/2 to a relative 7e-15: the coefficients of its Taylor polynomial
 E1, E2, E3, E4, E5, E6, E7, E8, E9, E10, E11 = (math.log(2.0) ** n / math.factorial(n) for n in range(1, 12))
 INV_SQRT_2PI = 0.3989422804014327
+
+
+class Rows(NamedTuple):
+    """A block of rows, stream by stream on its way down.
+
+    Z : (rows, d) float64, finite. order : (rows,) int64, each stream in the order in which its rows are to be
+    met. starts : (streams + 1,) int64, where each stream begins in `order`, and the end. node : (rows,)
+    int64, the node each row stands at, all of one level. clipped : (rows,) bool, rows that go into no
+    histogram.
+    """
+
+    Z: np.ndarray
+    order: np.ndarray
+    starts: np.ndarray
+    node: np.ndarray
+    clipped: np.ndarray
+
+
+class Splits(NamedTuple):
+    """What is learned of the m splits and n nodes of a tree: see core.tree.Tree.
+
+    directions (m, d), pivots (n, d), learned (n,) int64, offsets, mean_squares, variances (m,). anchors :
+    (m,), the offsets about which the penalty and the clamp are, not changed. histograms : (m, 128) int64.
+    """
+
+    directions: np.ndarray
+    pivots: np.ndarray
+    learned: np.ndarray
+    offsets: np.ndarray
+    mean_squares: np.ndarray
+    variances: np.ndarray
+    anchors: np.ndarray
+    histograms: np.ndarray
+
+
+class Rule(NamedTuple):
+    """The constants of the update rule (9,), of `make_rule`, and tables of powers, of `make_powers`."""
+
+    constants: np.ndarray
+    powers: np.ndarray
+
+
+class Lanes(NamedTuple):
+    """What `learn` works in, one for each thread: quantities (14 * 8,), the rows of a tick (8,) int64."""
+
+    work: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def new(cls) -> Lanes:
+        return cls(aligned(SHRINK + LANES), aligned(LANES, dtype=np.int64))
 
 
 def compiled_before(*names: str) -> bool:
@@ -106,11 +158,6 @@ def make_powers(q: float, r: float) -> np.ndarray:
         row[_EXPONENT] = exponent
         row[_INVERSES:] = 2.0**-52 / mantissas
     return powers
-
-
-def make_work() -> tuple[np.ndarray, np.ndarray]:
-    """Work arrays for `learn`, a pair for each thread, shapes (14 * 8,) float64 and (8,) int64."""
-    return aligned(SHRINK + LANES), aligned(LANES, dtype=np.int64)
 
 
 @_compiled(inline="always")
@@ -207,39 +254,16 @@ def _step_measured(z, m, g, v):
 
 
 @_compiled(fastmath=FASTMATH)
-def learn(
-    Z,
-    order,
-    starts,
-    node,
-    clipped,
-    levels,
-    counting,
-    directions,
-    pivots,
-    learned,
-    offsets,
-    mean_squares,
-    variances,
-    anchors,
-    histograms,
-    rule,
-    powers,
-    work,
-    rows,
-):
-    """Take a block of rows down some levels of splits, learning as they go.
+def learn(block, splits, rule, lanes, levels, counting):
+    """Take a block of rows down some levels of splits, learning as they go, in place.
 
-    Z : (rows, d) float64, finite. order : (rows,) int64, the rows stream by stream, each stream in the
-    order in which its rows are to be met. starts : (streams + 1,) int64, where each stream begins in
-    `order`. The streams stand in subtrees that are apart, so that no node meets rows of two; streams
-    times levels is at most 8. node : (rows,) int64, the node each row stands at, all of one level; on
-    return the one it went to, `levels` below. clipped : (rows,) bool, rows that go into no histogram.
-    counting : bool, whether histograms are kept. In place: directions (m, d), pivots (n, d),
-    learned (n,) int64, offsets, mean_squares, variances (m,), histograms (m, 128) int64. anchors : (m,), the
-    offsets about which the penalty and the clamp are. work, rows: of
-    `make_work`; rows are those of one tick.
+    block : Rows. Its streams stand in subtrees that are apart, so that no node meets rows of two; streams
+    times levels is at most 8. On return `node` is the one each row went to, `levels` below. splits : Splits.
+    rule : Rule. lanes : Lanes. counting : bool, whether histograms are kept.
     """
+    Z, order, starts, node = block.Z, block.order, block.starts, block.node
+    directions, pivots, learned = splits.directions, splits.pivots, splits.learned
+    powers, work, rows = rule.powers, lanes.work, lanes.rows
     d = Z.shape[1]
     longest = 0
     for s in range(starts.shape[0] - 1):
@@ -272,23 +296,23 @@ def learn(
             work[C2 + j] = c2
             work[INV_T + j] = inv_t
             work[INV_T1 + j] = inv_t1
-            work[H_PER_S + j] = rule[DELTA] * _power(t1, powers[0])
+            work[H_PER_S + j] = rule.constants[DELTA] * _power(t1, powers[0])
             work[STEP + j] = inv_t1 if powers[1, _EXPONENT] == 1.0 else _power(t1, powers[1])
-            work[B + j] = offsets[i]
-            work[RHO2 + j] = mean_squares[i]
-            work[S2 + j] = variances[i]
-            work[A + j] = anchors[i]
-        _step_lanes(work, rule)
+            work[B + j] = splits.offsets[i]
+            work[RHO2 + j] = splits.mean_squares[i]
+            work[S2 + j] = splits.variances[i]
+            work[A + j] = splits.anchors[i]
+        _step_lanes(work, rule.constants)
         for j in range(n):
             row = rows[j] & NATURAL
             i = (node[row] - 1) & NATURAL
-            offsets[i] = work[B + j]
-            mean_squares[i] = work[RHO2 + j]
-            variances[i] = work[S2 + j]
+            splits.offsets[i] = work[B + j]
+            splits.mean_squares[i] = work[RHO2 + j]
+            splits.variances[i] = work[S2 + j]
             # From before the row's own step: else each row pushes the cut away from itself and digs a
             # valley (one Gaussian in d = 50 looked like 6 to 27 clusters).
-            if counting and work[INV_H2 + j] > 0.0 and not clipped[row]:
-                histograms[i, np.int64(work[BIN + j]) & NATURAL] += 1
+            if counting and work[INV_H2 + j] > 0.0 and not block.clipped[row]:
+                splits.histograms[i, np.int64(work[BIN + j]) & NATURAL] += 1
             g = work[G + j]
             if g != 0.0:
                 shrink = work[SHRINK + j]

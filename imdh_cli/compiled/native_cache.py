@@ -19,7 +19,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +30,7 @@ import numpy as np
 
 from imdh_cli.compiled import histogram
 
-Kinds = tuple[str | None, ...]
+Kinds = tuple[Any, ...]  # of arguments: what `_kind` tells of each
 # Settings by which numba shows or checks what it makes: left to it.
 WATCHING = tuple(f"NUMBA_{name}" for name in ("BOUNDSCHECK", "DEBUG", "DUMP", "TRACE", "JIT_COVERAGE"))
 _LOCK = threading.RLock()  # of compiler and linker
@@ -38,7 +38,8 @@ _linked: list[Any] = []  # engines own the code that they linked
 
 
 class Compiled:
-    """A compiled function of C-contiguous arrays and numbers, which works in place and returns nothing.
+    """A compiled function of C-contiguous arrays, numbers and NamedTuples of them, which works in place and
+    returns nothing.
 
     One whose name begins with an underscore is called by compiled functions; from Python it is numba's.
     """
@@ -79,9 +80,10 @@ class Compiled:
         )
 
     def _entry(self, kinds: Kinds) -> Callable[..., Any]:
-        if _interpreted() or _watched() or None in kinds or self.name.startswith("_"):
+        flat = list(_flat(kinds))
+        if _interpreted() or _watched() or None in flat or self.name.startswith("_"):
             return self.dispatcher
-        name = f"{self.name}-{''.join(map(str, kinds))}-{_machine()}.o".replace(
+        name = f"{self.name}-{''.join(map(str, flat))}-{_machine()}.o".replace(
             "?", "t"
         )  # t: no type's letter
         try:
@@ -105,15 +107,26 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Compiled]:
     return lambda function: Compiled(cast(FunctionType, function), options)
 
 
-def _kind(argument: Any) -> str | None:
-    """Type and dimensions of an array ("d2": float64, 2), the type of a number; None for what is unusual."""
+def _kind(argument: Any) -> Any:
+    """Type and dimensions of an array ("d2": float64, 2), the type of a number; None for what is unusual.
+    Of a NamedTuple its class and the kinds of its fields, as one tuple."""
     if isinstance(argument, np.ndarray):
-        usual = argument.flags.c_contiguous and argument.flags.aligned
-        return f"{argument.dtype.char}{argument.ndim}" if usual else None
+        return f"{argument.dtype.char}{argument.ndim}" if argument.flags.carray else None
+    if isinstance(argument, tuple):
+        return (type(argument), *map(_kind, argument))
     for char, types in (("?", (bool, np.bool_)), ("l", (int, np.integer)), ("d", (float,))):
         if isinstance(argument, types):
             return char
     return None
+
+
+def _flat(kinds: Kinds) -> Iterator[str | None]:
+    """The kinds of arrays and numbers, those of groups in their places."""
+    for kind in kinds:
+        if isinstance(kind, tuple):
+            yield from _flat(kind[1:])
+        else:
+            yield kind
 
 
 # -- where code is kept
@@ -255,15 +268,25 @@ def _compiled(dispatcher: Any, kinds: Kinds) -> bytes:
     import llvmlite.binding as llvm
     import numba
 
-    names, types, passed = [], [], []
-    for i, kind in enumerate(map(str, kinds)):
+    space: dict[str, Any] = {"function": dispatcher, "carray": numba.carray}
+    names: list[str] = []
+    types: list[Any] = []
+
+    def passed(kind: Any) -> str:
+        """An argument of the function, made of the next ones of `entry`."""
+        if isinstance(kind, tuple):
+            group, *fields = kind
+            space[group.__name__] = group
+            return f"{group.__name__}({', '.join(map(passed, fields))})"
+        first = f"a{len(names)}"
         number = numba.from_dtype(np.dtype(kind[0]))
-        lengths = [f"a{i}_{k}" for k in range(int(kind[1:] or 0))]
-        names += [f"a{i}", *lengths]
-        types += [numba.types.CPointer(number) if lengths else number, *[numba.int64] * len(lengths)]
-        passed.append(f"carray(a{i}, ({', '.join(lengths)},))" if lengths else f"a{i}")
-    space = {"function": dispatcher, "carray": numba.carray}
-    exec(f"def entry({', '.join(names)}): function({', '.join(passed)})", space)
+        lengths = [f"{first}_{k}" for k in range(int(kind[1:] or 0))]
+        names.extend([first, *lengths])
+        types.extend([numba.types.CPointer(number) if lengths else number, *[numba.int64] * len(lengths)])
+        return f"carray({first}, ({', '.join(lengths)},))" if lengths else first
+
+    call = f"function({', '.join(map(passed, kinds))})"
+    exec(f"def entry({', '.join(names)}): {call}", space)
     made: Any = numba.cfunc(numba.void(*types), nogil=True, error_model="numpy")(space["entry"])
     if made._library.has_dynamic_globals:
         raise ValueError("addresses of this process in the code")
@@ -327,19 +350,19 @@ _C_TYPES = {"?": ctypes.c_bool, "l": ctypes.c_int64, "d": ctypes.c_double}
 def _called(address: int, kinds: Kinds) -> Callable[..., None]:
     """The function at an address as one of arrays and numbers. It lets go of the interpreter."""
     types: list[Any] = []
-    for kind in map(str, kinds):
+    for kind in map(str, _flat(kinds)):
         dimensions = int(kind[1:] or 0)
         types += [ctypes.c_void_p, *[ctypes.c_int64] * dimensions] if dimensions else [_C_TYPES[kind]]
     function = ctypes.CFUNCTYPE(None, *types)(address)
 
-    def call(*arguments: Any) -> None:
-        flat: list[Any] = []
+    def flattened(arguments: Iterable[Any]) -> Iterator[Any]:
         for argument in arguments:
             if isinstance(argument, np.ndarray):
-                flat.append(argument.ctypes.data)
-                flat += argument.shape
+                yield argument.ctypes.data
+                yield from argument.shape
+            elif isinstance(argument, tuple):
+                yield from flattened(argument)
             else:
-                flat.append(argument)
-        function(*flat)
+                yield argument
 
-    return call
+    return lambda *arguments: function(*flattened(arguments))

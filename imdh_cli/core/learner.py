@@ -212,7 +212,7 @@ class Learner:
 
     def _levels(self, first: int, last: int) -> Callable[[Block], None]:
         learn, tree = self._params.learn, self.tree
-        rule = kernel.make_rule(
+        constants = kernel.make_rule(
             tree.pivots.shape[1],
             alpha=learn.alpha,
             penalty=learn.penalty,
@@ -221,8 +221,8 @@ class Learner:
             clamp=learn.clamp,
             scaled=learn.step == "scaled",
         )
-        powers = kernel.make_powers(learn.bandwidth_decay, learn.learning_decay)
-        work = kernel.make_work()
+        rule = kernel.Rule(constants, kernel.make_powers(learn.bandwidth_decay, learn.learning_decay))
+        lanes = kernel.Lanes.new()
         count = min(kernel.LANES // (last - first), 1 << first)
 
         def step(block: Block) -> None:
@@ -230,26 +230,9 @@ class Learner:
             if first == 0:
                 block.node[:n] = 1
             order, starts = streams(block.node[:n], first, count)
-            kernel.learn(
-                block.Z[:n],
-                order,
-                starts,
-                block.node[:n],
-                block.clipped[:n],
-                last - first,
-                self._counting,
-                tree.directions,
-                tree.pivots,
-                tree.learned,
-                tree.offsets,
-                tree.mean_squares,
-                tree.variances,
-                tree.anchors,
-                self._current.histograms,
-                rule,
-                powers,
-                *work,
-            )
+            rows = kernel.Rows(block.Z[:n], order, starts, block.node[:n], block.clipped[:n])
+            splits = kernel.Splits(**vars(tree), histograms=self._current.histograms)
+            kernel.learn(rows, splits, rule, lanes, last - first, self._counting)
 
         return step
 

@@ -95,12 +95,11 @@ class SplitWeight(Protocol):
     """In which order splits are removed, and what that costs.
 
     meaning : what the curve of a report shows by this weight, in words. signed : a cost may be negative, so
-    that the sums of squares stand for the costs there. unit : what a cost is, in a name for a column.
+    that the sums of squares stand for the costs there.
     """
 
     meaning: str
     signed: bool
-    unit: str
 
     def order_key(self, splits: Splits) -> tuple[np.ndarray, ...]:
         """(m,) each, a rank and what decides where it is the same: the least goes first."""
@@ -122,7 +121,6 @@ class ValleyWeight:
 
     meaning = "Separation between clusters that stopping at K gives up, as a share of all there is."
     signed = False
-    unit = "separation"
 
     def order_key(self, splits: Splits) -> tuple[np.ndarray, ...]:
         worth = splits.gains * (0.001 + splits.depths)
@@ -146,7 +144,6 @@ class SquaresWeight:
 
     meaning = "Variance left within K clusters, as a share of the variance of all rows."
     signed = True
-    unit = "ss"
 
     def order_key(self, splits: Splits) -> tuple[np.ndarray, ...]:
         return np.zeros(len(splits.charged)), splits.charged
