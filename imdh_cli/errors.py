@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+# In a hint, behind what is piped into the command; `cli.command` makes it the words that were typed.
+PIPE = "| imdh ... -"
+
 
 class ExitStatus(IntEnum):
     """What the shell sees. Documented by `imdh --help`; one test each."""

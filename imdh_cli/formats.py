@@ -55,9 +55,11 @@ FORMATS = (
         "arrow_file",
     ),
     Format("orc", "ORC", (b"ORC",), (".orc",), "orc_file", seeks=True),
+    Format("jsonl", "JSON lines", (), (".jsonl", ".ndjson"), "jsonl.file", text=True),
     Format("npy", "NumPy", (b"\x93NUMPY",), (".npy",), "npy_file", seeks=True),
 )
 NAMES = tuple(format.name for format in FORMATS)
+PACKED = (".gz", ".zst", ".zstd", ".bz2")
 SUFFIXES = tuple(suffix for format in FORMATS for suffix in format.suffixes)
 
 
@@ -72,5 +74,7 @@ def by_magic(head: bytes) -> Format | None:
 
 
 def by_suffix(name: str) -> Format:
-    """The format that a name claims; CSV where it claims none."""
-    return next((format for format in FORMATS if name.lower().endswith(format.suffixes)), CSV)
+    """The format that a name claims, compressed or not; CSV where it claims none."""
+    stem = name.lower()
+    stem = next((stem.removesuffix(suffix) for suffix in PACKED if stem.endswith(suffix)), stem)
+    return next((format for format in FORMATS if stem.endswith(format.suffixes)), CSV)

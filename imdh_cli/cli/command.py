@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import shlex
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
@@ -13,6 +15,7 @@ import click
 
 from imdh_cli.cli.console import Console, OutputOptions
 from imdh_cli.cli.help import HELP, ExamplesCommand, SectionedOption
+from imdh_cli.errors import PIPE, ImdhError
 from imdh_cli.option import Option, Parameter, build, parameters
 
 LARGEST = 2**63 - 1  # of whole numbers: what the model and the arrays can hold
@@ -49,8 +52,12 @@ def command(
     def decorate(function: Callable[[O, Console], None]) -> click.Command:
         def callback(**values: Any) -> None:
             options = build(kind, _given(kind, values))
-            with Console(options.out) as console:
-                function(options, console)
+            try:
+                with Console(options.out) as console:
+                    function(options, console)
+            except ImdhError as error:
+                error.hint = _whole_command(error.hint, values.get("data") or ())
+                raise
 
         return ExamplesCommand(
             function.__name__,
@@ -62,6 +69,20 @@ def command(
         )
 
     return decorate
+
+
+def _whole_command(hint: str | None, data: Sequence[str]) -> str | None:
+    """A hint that pipes something into `imdh ... -` with the command as it was typed, DATA from the pipe."""
+    if hint is None or PIPE not in hint:
+        return hint
+    words, piped = [], False
+    for word in sys.argv[1:]:
+        if word not in data:
+            words.append(word)
+        elif not piped:
+            words.append("-")
+            piped = True
+    return hint.replace(PIPE, f"| imdh {shlex.join(words if piped else [*words, '-'])}")
 
 
 def _given(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import zlib
+
 from imdh_cli import formats
 from imdh_cli.errors import DataError
 from imdh_cli.formats import Format
@@ -31,11 +34,13 @@ def detect_format(head: bytes, name: str, asked: str | None = None) -> Format:
         head += b"xl/"  # which may stand farther on
     if codec is None:
         refuse(head, name)
-    elif not formats.by_suffix(name.rpartition(".")[0]).text:
+    elif not formats.by_suffix(name).text:
         raise DataError(
             f"{name}: this is a compressed file of a format that is read from many places",
             "unpack it first; Parquet and Arrow files are compressed inside",
         )
+    elif codec == "gzip":
+        return _text(_unzipped(head), name)
     claimed = formats.by_suffix(name)
     if claimed.text and codec is None and _is_binary(head):
         raise DataError(f"{name}: this is binary data and no table", "give the table as CSV or Parquet")
@@ -56,7 +61,15 @@ def _text(head: bytes, name: str) -> Format:
             f"{name}: this is text, not {claimed.a_file}",
             "add --format csv if it is a table, or write the file again",
         )
-    return claimed
+    return formats.by_name("jsonl") if _RECORD.match(head) else claimed
+
+
+def _unzipped(head: bytes) -> bytes:
+    """What the first bytes of a gzip file unpack to; nothing where they are damaged."""
+    try:
+        return zlib.decompressobj(31).decompress(head)
+    except zlib.error:
+        return b""
 
 
 def _is_binary(head: bytes) -> bool:
@@ -66,4 +79,6 @@ def _is_binary(head: bytes) -> bool:
     return sum(map(head.count, _MARKS)) > len(head) // 20
 
 
+# A first record or, where the file is no JSON lines, what its reader explains.
+_RECORD = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*)?\{\s*(?:"(?:[^"\\]|\\.)*"\s*:|\})')
 _MARKS = [bytes([c]) for c in range(1, 32) if c not in b"\t\n\v\f\r"]

@@ -16,12 +16,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from imdh_cli.errors import DataError, UsageError
-from imdh_cli.formats import SUFFIXES
+from imdh_cli.formats import PACKED, SUFFIXES
 from imdh_cli.sources.base import nearest
 from imdh_cli.sources.detect_format import holds_table
 from imdh_cli.words import quoted
 
-PACKED = (".gz", ".zst", ".zstd", ".bz2")
 REMOTE = ("s3", "gs", "gcs", "hdfs", "http", "https")
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 

@@ -5,16 +5,22 @@ Those of the formats that are read stand with them (`imdh_cli/formats.py`).
 
 from __future__ import annotations
 
+import shlex
+import sys
+from contextlib import closing
 from typing import NamedTuple
+from urllib.parse import quote as urlquote
 
-from imdh_cli.errors import DataError
+from imdh_cli.errors import PIPE, DataError
+from imdh_cli.formats import PACKED, SUFFIXES
 
 
 class Foreign(NamedTuple):
     """What is known and not read.
 
     magic : its bytes at `at`.
-    what, hint : for the error.
+    what, hint : for the error; {file} stands for the file's name, as a shell takes it,
+        {inside} for a table or file in it, {python} for the Python that runs this.
     inside : bytes that also have to stand somewhere in the first ones.
     """
 
@@ -27,15 +33,29 @@ class Foreign(NamedTuple):
 
 _AS_PARQUET = "convert it to Parquet, for example with DuckDB or Spark"
 _AS_TABLE = "give the table as CSV or Parquet"
+_EXCEL = (
+    "save the sheet as CSV, or, with pandas and openpyxl: "
+    "{python} -c 'import pandas, sys; pandas.read_excel(sys.argv[1]).to_csv(sys.stdout, index=False)' {file} "
+    + PIPE
+)
 
 FOREIGN: tuple[Foreign, ...] = (
     Foreign(b"FEA1", "a Feather file of version 1", "write it again with pyarrow.feather.write_feather"),
     Foreign(b"PARE", "an encrypted Parquet file", "decrypt it first"),
     Foreign(b"Obj\x01", "an Avro file", _AS_PARQUET),
-    Foreign(b"SQLite format 3\0", "an SQLite database", "export a table as CSV: sqlite3 -csv -header"),
-    Foreign(b"DUCK", "a DuckDB database", "export a table: COPY t TO 't.parquet'", at=8),
+    Foreign(
+        b"SQLite format 3\0",
+        "an SQLite database",
+        f"sqlite3 -csv -header {{file}} 'SELECT * FROM \"{{inside}}\"' {PIPE}",
+    ),
+    Foreign(
+        b"DUCK",
+        "a DuckDB database",
+        f"duckdb -readonly -csv {{file}} 'FROM TABLE' {PIPE}, with the name of a table",
+        at=8,
+    ),
     Foreign(b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export the table to Parquet, for example with pandas"),
-    Foreign(b"PK\x03\x04", "an Excel workbook", "save the sheet as CSV", inside=b"xl/"),
+    Foreign(b"PK\x03\x04", "an Excel workbook", _EXCEL, inside=b"xl/"),
     Foreign(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook", "save the sheet as CSV"),
     Foreign(b"%PDF-", "a PDF document", _AS_TABLE),
     Foreign(b"\x89PNG", "a PNG image", _AS_TABLE),
@@ -43,14 +63,22 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign(b"\x7fELF", "a program", _AS_TABLE),
     Foreign(b"\x80\x04\x95", "a Python pickle", "save the table as Parquet"),
     Foreign(b"\x80\x05\x95", "a Python pickle", "save the table as Parquet"),
-    Foreign(b"\xfd7zXZ\x00", "an xz file", "unpack it first: xz -dc FILE | imdh ... -"),
-    Foreign(b"PK\x03\x04", "a zip file", "unpack it first: unzip -p FILE | imdh ... -"),
+    Foreign(
+        b"PK\x03\x04", "a zip of NumPy arrays", "save one matrix: numpy.save('x.npy', X)", inside=b".npy"
+    ),
+    Foreign(b"\xfd7zXZ\x00", "an xz file", f"unpack it first: xz -dc {{file}} {PIPE}"),
+    Foreign(b"PK\x03\x04", "a zip file", f"unpack it first: unzip -p {{file}} {{inside}} {PIPE}"),
     Foreign(b"PK\x05\x06", "an empty zip file", "name a file that holds data"),
-    Foreign(b"7z\xbc\xaf\x27\x1c", "a 7-Zip file", "unpack it first: 7z e -so FILE | imdh ... -"),
+    Foreign(b"7z\xbc\xaf\x27\x1c", "a 7-Zip file", f"unpack it first: 7z e -so {{file}} {PIPE}"),
     Foreign(b"Rar!\x1a\x07", "a rar file", "unpack it first"),
-    Foreign(b"\x04\x22\x4d\x18", "an lz4 file", "unpack it first: lz4 -dc FILE | imdh ... -"),
-    Foreign(b"\x1f\x9d", "a compress (.Z) file", "unpack it first: uncompress -c FILE | imdh ... -"),
-    Foreign(b"ustar", "a tar archive", "unpack it, or tar -xOf FILE | imdh ... -", at=257),
+    Foreign(b"\x04\x22\x4d\x18", "an lz4 file", f"unpack it first: lz4 -dc {{file}} {PIPE}"),
+    Foreign(b"\x1f\x9d", "a compress (.Z) file", f"unpack it first: uncompress -c {{file}} {PIPE}"),
+    Foreign(
+        b"ustar",
+        "a tar archive",
+        f"unpack it, or, if there is one file in it: tar -xOf {{file}} {PIPE}",
+        at=257,
+    ),
 )
 
 CODECS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
@@ -80,4 +108,46 @@ def refuse(head: bytes, name: str) -> None:
         # A table may well begin with the letters of a magic, such as PARENT.
         here = head.startswith(kind.magic, kind.at) and not is_text(head[max(0, kind.at - 64) :])
         if here and kind.inside in head:
-            raise DataError(f"{name}: this is {kind.what}, which is not read", kind.hint)
+            raise DataError(f"{name}: this is {kind.what}, which is not read", _hint(kind, name))
+
+
+def shell_word(name: str) -> str:
+    """A file's name for a command; a stream has none."""
+    return "FILE" if name == "stdin" else shlex.quote(name)
+
+
+def _hint(kind: Foreign, name: str) -> str:
+    hint = kind.hint
+    if "{inside}" in hint:
+        found = _members(name) if kind.what == "a zip file" else _tables(name)
+        # A zip of one file is named by itself; of several, tables of one kind are not to be run together.
+        first = found[0] if found else "TABLE"
+        if kind.what == "a zip file":
+            first = shlex.quote(first) if len(found) > 1 else ""
+        hint = hint.replace("{inside}", first).replace("  ", " ")
+    return hint.replace("{file}", shell_word(name)).replace("{python}", shlex.quote(sys.executable))
+
+
+def _members(name: str) -> list[str]:
+    """The tables in a zip file, or else its files; nothing where they cannot be listed."""
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(name) as archive:
+            files = [f for f in archive.namelist() if not f.endswith("/") and not f.startswith("__MACOSX")]
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return []
+    tables = [f for f in files if f.lower().endswith(tuple(s + p for s in SUFFIXES for p in ("", *PACKED)))]
+    return tables or files
+
+
+def _tables(name: str) -> list[str]:
+    """The tables of an SQLite database; nothing where they cannot be listed."""
+    import sqlite3
+
+    try:
+        with closing(sqlite3.connect(f"file:{urlquote(name)}?mode=ro", uri=True)) as database:
+            found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY rowid")
+            return [table for (table,) in found if not table.startswith("sqlite_")]
+    except (sqlite3.Error, ValueError):
+        return []

@@ -14,7 +14,7 @@ from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns
 from imdh_cli.sources.csv.errors import shown
-from imdh_cli.sources.nested import field_within, take_field, to_vectors
+from imdh_cli.sources.nested import field_within, is_list, take_field, to_vectors
 from imdh_cli.sources.promote import promoted
 from imdh_cli.words import quoted
 
@@ -105,7 +105,10 @@ class TableSource:
         Only files without types (CSV) follow; a word among numbers, and a list of another length, is then a
         bad row.
         """
-        numbers, texts = list(numbers), [*texts, *lengths]
+        numbers, texts = list(numbers), list(texts)
+        texts += [
+            name for name in lengths if not is_list(self._type(name))
+        ]  # JSON arrays in a column of text
         self._lengths = dict(lengths)
         for reader in self._readers:
             if hasattr(reader, "expect"):

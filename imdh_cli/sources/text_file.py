@@ -59,6 +59,11 @@ class TextFile:
         return self._path is not None and self.codec is None and self.encoding.kind != "stream"
 
     @property
+    def mark(self) -> int:
+        """Bytes of the byte order mark."""
+        return self._mark or 0
+
+    @property
     def charset(self) -> str:
         """The encoding of what is read: the file's own, or utf-8 where it was converted."""
         return self.encoding.name if self.encoding.kind == "single" else "utf-8"

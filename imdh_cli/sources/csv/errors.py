@@ -65,9 +65,14 @@ def _word_hint(fault: Fault, layout: Layout, *, first: bool, free: bool) -> str:
     comment = comment_hint(layout.names) if first else None
     if comment is not None:
         return comment
-    options = [f"add {_null_option(fault.value)}", SKIP]
+    return word_hint(fault.column, fault.value, free=free)
+
+
+def word_hint(column: str, value: str, *, free: bool) -> str:
+    """What to do about a word among numbers; `free` as of `fault_error`."""
+    options = [f"add {_null_option(value)}", SKIP]
     if free:
-        options.append(f"leave the column out: {_exclusion(fault.column)}")
+        options.append(f"leave the column out: {_exclusion(column)}")
     return ", ".join(options[:-1]) + f", or {options[-1]}"
 
 

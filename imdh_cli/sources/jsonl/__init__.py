@@ -1,0 +1,1 @@
+"""JSON lines: bytes -> records -> typed columns."""
