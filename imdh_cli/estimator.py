@@ -107,7 +107,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         used = self._usable(X)
         with _own_words():
             self._learned = learn(ArrayRows(X[used]), params, threads=self._threads())
-            self._choose(params, len(X))
+            self._choose(params, len(X), int(used.sum()))
         self._leaf = np.full(len(X), -1)
         self._leaf[used] = Labeller(self.model_, None, ("leaf",))(X[used])["leaf"]
         self._label()
@@ -124,8 +124,9 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         read = len(X)
         X = X[self._usable(X)]
         if first:
-            self._waiting, self._state, self._read = np.empty((0, X.shape[1])), None, 0
+            self._waiting, self._state, self._read, self._used = np.empty((0, X.shape[1])), None, 0, 0
         self._read += read
+        self._used += len(X)
         if self._state is None:  # the first rows are scaled by the moments of so many
             X = self._waiting = np.concatenate([self._waiting, X])
         with _own_words():
@@ -133,7 +134,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 self._learned = learn(ArrayRows(X), params, self._state, threads=self._threads())
             if len(X) and (self._state is not None or len(X) >= SEED_ROWS):
                 self._state, self._waiting = self._learned.state, X[:0]
-            self._choose(params, self._read)
+            self._choose(params, self._read, self._used)
         self._leaf = None
         self.__dict__.pop("labels_", None)
         return self
@@ -257,13 +258,12 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             return ~np.isnan(X).all(axis=1)
         return ~np.isnan(X).any(axis=1)
 
-    def _choose(self, params: FitParams, read: int) -> None:
+    def _choose(self, params: FitParams, read: int, used: int) -> None:
         learned: Learned = self._learned
         names = [str(name) for name in _check_feature_names_in(self)]
         check_range(learned, names, params.scale)
         chosen = prune(learned, params.prune)
         spec = FeatureSpec(tuple(map(Column, names)), self.missing)
-        used = int(learned.tree.learned[0]) // learned.passes
         rows = {"read": read, "used": used, "skipped": read - used, "bad": 0}
         cells: dict[str, dict[str, int]] = {"missing": {}, "infinite": {}, "unseen": {}}
         about = describe(learned, chosen, params, spec, Provenance(rows, cells))

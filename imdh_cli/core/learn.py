@@ -70,7 +70,8 @@ class Learned:
     """What `learn` made, in the coordinates of all rows that were met.
 
     statistics : of the rows counted. columns : moments and distinct values of the columns. state : what to
-    go on from. drifting : (d,) bool, columns whose early and late rows differ.
+    go on from. rows : that were met in each epoch. drifting : (d,) bool, columns whose early and late rows
+    differ.
     """
 
     tree: Tree
@@ -78,6 +79,7 @@ class Learned:
     statistics: Statistics
     columns: ColumnProfile
     state: LearnerState
+    rows: int
     passes: int
     recounted: bool
     drifting: np.ndarray
@@ -88,6 +90,7 @@ def learn(
     params: FitParams,
     state: LearnerState | None = None,
     *,
+    columns: ColumnProfile | None = None,
     threads: int = 1,
     snapshots: Snapshots | None = None,
 ) -> Learned:
@@ -99,6 +102,8 @@ def learn(
     params : FitParams
     state : LearnerState, optional
         Go on from it, complete, in one epoch without a recount.
+    columns : ColumnProfile, optional
+        Of all rows, where `rows` are a sample of them that the buffer holds: gives the coordinates.
     threads : int
         The levels of the tree are shared among them; the result does not depend on it.
     snapshots : Snapshots, optional
@@ -113,10 +118,10 @@ def learn(
         params = replace(params, passes=1, recount="no")
     again = params.recount == "yes" or params.passes not in ("auto", 1)
     if rows.rereadable or not again:
-        return _Run(rows, params, state, threads, snapshots).learned()
+        return _Run(rows, params, state, columns, threads, snapshots).learned()
     spooled = SpooledRows(rows)
     try:
-        return _Run(spooled, params, state, threads, snapshots).learned()
+        return _Run(spooled, params, state, columns, threads, snapshots).learned()
     finally:
         spooled.close()
 
@@ -143,6 +148,7 @@ class _Run:
         rows: RowSource,
         params: FitParams,
         update: LearnerState | None,
+        columns: ColumnProfile | None,
         threads: int,
         snapshots: Snapshots | None,
     ) -> None:
@@ -152,7 +158,8 @@ class _Run:
         self.threads = threads
         self.d = rows.n_features
         self.block_rows = block_rows(self.d)
-        self.columns = ColumnProfile(self.d)
+        self.columns = ColumnProfile(self.d) if columns is None else columns
+        self._profiled = columns is not None
         self.used = 0  # rows of the first epoch
         self.passes = 1
         self.drift: Drift | None = None
@@ -173,6 +180,7 @@ class _Run:
             statistics=self.learner.statistics() if counter is None else counter.statistics(),
             columns=self.columns,
             state=state,
+            rows=self.used,
             passes=self.passes,
             recounted=counter is not None,
             drifting=self.drifting,
@@ -253,7 +261,8 @@ class _Run:
     def _in_memory(self, X: np.ndarray) -> Counter | None:
         if not len(X):
             raise NoRows("there are no rows", "a model is learned from rows")
-        for k in range(0, len(X), self.block_rows):
+        self.used = len(X)
+        for k in range(0, 0 if self._profiled else len(X), self.block_rows):
             self.columns.add(X[k : k + self.block_rows])
         self._start(self.columns.scaling(self.params.scale))
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes

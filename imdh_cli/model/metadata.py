@@ -240,7 +240,11 @@ _KEYS: dict[str, Check] = {
     "notes": _list_of(_text),
 }
 
-_OPTIONAL_KEYS: dict[str, Check] = {"id_columns": _list_of(_text), "cluster_names": _names}
+_OPTIONAL_KEYS: dict[str, Check] = {
+    "id_columns": _list_of(_text),
+    "cluster_names": _names,
+    "learned_rows": partial(_count, least=1),  # where the tree was learned from a sample
+}
 
 
 def _feature_names(features: dict[str, Any], most: int) -> list[str]:

@@ -147,6 +147,7 @@ class Rows:
     skipped: int
     bad: int
     counted: int  # rows that all figures of the report are of
+    learned: int  # rows that the tree was learned from: fewer than were used where these are a sample
 
 
 @dataclass(frozen=True)

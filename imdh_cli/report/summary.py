@@ -80,6 +80,7 @@ def _summarise(model: Model, min_size: int | None, name: str) -> Summary:
             skipped=int(rows.get("skipped", 0)),
             bad=int(rows.get("bad", 0)),
             counted=tree.n,
+            learned=int(meta.get("learned_rows", rows.get("used", tree.n))),
         ),
         missing=dict(meta.get("missing", {})),
         infinite=dict(meta.get("infinite", {})),

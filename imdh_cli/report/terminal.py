@@ -73,6 +73,7 @@ class _Report(Printer):
         facts = [
             printable(s.name, NAME),
             passes + (", recounted" if passes and s.statistics == "recounted" else ""),
+            f"learned from {r.learned:,} of them, {r.counted:,} counted" if r.learned < r.used else "",
             f"depth {s.tree_depth}",
             f"{s.choice.largest:,} of {count(2**s.tree_depth, 'leaf', 'leaves')} in use",
             f"preset {s.preset}" if s.preset != "default" else "",

@@ -69,10 +69,11 @@ class MemoryPart:
             self.bytes_read += batch.nbytes
 
 
-def table_source(table: Any, params: SourceParams | None = None, name: str = "the table") -> TableSource:
-    """Anything `as_arrow` takes, as a source."""
+def table_source(*tables: Any, params: SourceParams | None = None, name: str = "the table") -> TableSource:
+    """Anything `as_arrow` takes, as a source; several tables are parts of one."""
     params = SourceParams() if params is None else params
-    return TableSource([MemoryPart(as_arrow(table), params, name)], [{}], params)
+    parts = [MemoryPart(as_arrow(table), params, name) for table in tables]
+    return TableSource(parts, [{}] * len(parts), params)
 
 
 def as_arrow(table: Any) -> pa.Table:

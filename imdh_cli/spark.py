@@ -1,0 +1,341 @@
+"""`fit`, `recount` and `assign` on a Spark DataFrame: the model goes to the data.
+
+Only `select`, `mapInArrow`, `repartition` and `toArrow` are called, which classic Spark (3.5 and 4), Spark
+Connect and Sail all have. A fit reads the data twice: once for column moments and a sample, from which the
+tree is learned on the driver, and once to count all rows under it. The model is the one that the commands
+read and write.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from imdh_cli.core.tree import FrozenTree, Scaling
+from imdh_cli.engines import parts
+from imdh_cli.errors import DataError, ImdhError, UsageError
+from imdh_cli.features import Column, FeatureSpec, Selection, bind_features, select_features
+from imdh_cli.features.spec import MAX_LEVELS
+from imdh_cli.model import Model
+from imdh_cli.model.build import with_statistics
+from imdh_cli.params import Extra, FeatureParams, FitParams, Missing
+from imdh_cli.pipeline.assign import EXTRA_TYPES, Labeller
+from imdh_cli.runtime import usable_threads
+from imdh_cli.sources.memory import table_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PART = "imdh_part"  # the number of its partition beside every row: not every server tells it otherwise
+ROW = "imdh_row"
+PIECES = f"{PART} long, piece binary"
+FIRST_ROWS = 20_000  # from which types and identifiers are told, as those of a file
+RUN_ROWS = 1000  # of an identifier, on average, before it begins again
+FAN_IN = 64  # partial counts are merged on so many workers before they come to the driver
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def fit(
+    df: DataFrame,
+    *,
+    columns: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    ids: Sequence[str] = (),
+    categorical: str = "ignore",
+    missing: Missing = "skip",
+    params: FitParams | None = None,
+    sample_rows: int = 1_000_000,
+    n_rows: int | None = None,
+) -> Model:
+    """Learn clusters from a DataFrame: columns are chosen by the rules of `imdh fit`.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Read twice, in the same order within each partition: cache it where making it is costly or random.
+    columns, exclude, ids, categorical, missing
+        As the options of the command.
+    params : FitParams, optional
+    sample_rows : int
+        How many rows the tree is learned from, drawn uniformly; they must fit the driver's memory.
+    n_rows : int, optional
+        How many rows there are, about; otherwise Spark counts them, which files of Parquet and ORC tell
+        without being read.
+
+    Returns
+    -------
+    Model
+        Its statistics are of all rows. The same partitions and seed give the same model.
+
+    Raises
+    ------
+    ImdhError
+        As the command says it; for a worker without imdh, or with another minor version of Python.
+    """
+    params = FitParams() if params is None else params
+    if sample_rows < 1:
+        raise UsageError(f"sample_rows={sample_rows}: a model is learned from rows")
+    asked = FeatureParams(
+        columns=None if columns is None else tuple(columns),
+        exclude=tuple(exclude),
+        ids=tuple(ids),
+        categorical=categorical,  # type: ignore[arg-type]
+        missing=missing,
+    )
+    with _driver_errors():
+        selection = _selection(df, asked)
+        spec = selection.spec
+        n = df.count() if n_rows is None else n_rows
+        # Some more than asked for are drawn: the number that come is random.
+        fraction = 1.0 if n <= sample_rows else (sample_rows + 5.0 * sample_rows**0.5) / n
+        worker = partial(_profile, spec=spec, fraction=fraction, seed=params.seed)
+        pieces = _gathered(_inputs(df, spec).mapInArrow(worker, PIECES))
+        found = parts.merge_profiles(pieces, len(spec.names))
+    learned = parts.learn_sample(found, params, sample_rows, threads=usable_threads())
+    counted, tally = _counted(df, spec, learned.tree.freeze(), learned.scaling)
+    about = {"inputs": [], "left_out": selection.left_out, "ids": selection.ids}
+    return parts.finished(learned, counted, tally, params, spec, about)
+
+
+def recount(df: DataFrame, model: Model, *, missing: Missing | None = None) -> Model:
+    """The same tree with the moments and histograms of all rows of `df`, in one reading.
+
+    Raises
+    ------
+    ImdhError
+        As `fit`; DataError when no row can be used.
+    """
+    spec = _bound(df, model, missing)
+    counted, tally = _counted(df, spec, model.frozen_tree, model.scaling)
+    if not tally.used:
+        raise DataError(f"none of the {tally.rows} rows can be used", "use missing='mean'")
+    return with_statistics(model, counted)
+
+
+def assign(
+    df: DataFrame,
+    model: Model,
+    *,
+    name: str = "cluster",
+    clusters: int | None = None,
+    with_: Sequence[Extra] = (),
+    missing: Missing | None = None,
+) -> DataFrame:
+    """`df` with the labels of `imdh assign`: 1 to K, -1 for a row that cannot be labelled.
+
+    Parameters
+    ----------
+    df, model : DataFrame, Model
+    name : str
+        Of the column of labels.
+    clusters : int, optional
+        Cut at so many, without changing the model.
+    with_ : more about each row, as the option of the command
+    missing : another treatment of missing cells than the model's
+
+    Raises
+    ------
+    ImdhError
+        For a column that is not there or is no number, and for more clusters than there are leaves. What is
+        found while rows are labelled comes with the action that asks for them.
+    """
+    from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+
+    _bound(df, model, missing)
+    Labeller(model, clusters, tuple(with_))  # refuses what cannot be
+    taken = next((n for n in (name, *with_) if n in df.columns), None)
+    if taken is not None:
+        raise UsageError(f'the DataFrame has a column "{taken}" already', "name the labels otherwise")
+    kinds = {"int32": IntegerType(), "int64": LongType(), "double": DoubleType(), "string": StringType()}
+    more = [StructField(extra, kinds[str(EXTRA_TYPES[extra])]) for extra in with_]
+    schema = StructType([*df.schema.fields, StructField(name, IntegerType(), nullable=False), *more])
+    worker = partial(
+        _label, model=parts.slim(model), name=name, clusters=clusters, with_=tuple(with_), missing=missing
+    )
+    return df.mapInArrow(worker, schema)
+
+
+# -- on the workers
+
+
+def _profile(batches: Batches, *, spec: FeatureSpec, fraction: float, seed: int) -> Batches:
+    part, batches = _numbered(batches)
+    if part is not None:
+        found = parts.profile(batches, spec, fraction=fraction, seed=seed, part=part)
+        for piece in parts.pack_profile(found):
+            yield _piece(part, piece)
+
+
+def _count(batches: Batches, *, spec: FeatureSpec, tree: FrozenTree, scaling: Scaling) -> Batches:
+    part, batches = _numbered(batches)
+    if part is not None:
+        yield _piece(part, parts.pack_counts(*parts.count(batches, spec, tree, scaling)))
+
+
+def _merge(batches: Batches) -> Batches:
+    found = sorted((part, piece) for batch in batches for part, piece in _pairs(batch))
+    merged = parts.merge_counts(piece for _, piece in found)
+    if merged is not None:
+        yield _piece(found[0][0], merged)
+
+
+def _label(batches: Batches, **how: Any) -> Batches:
+    yield from parts.label(batches, **how)
+
+
+def _numbered(batches: Batches) -> tuple[int | None, Batches]:
+    """The partition's number and its batches; None for a partition without rows."""
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return None, iter(())
+    number = first.column(first.schema.get_field_index(PART))[0].as_py()
+    return int(number), itertools.chain([first], filled)
+
+
+def _piece(part: int, data: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([part], pa.int64()), pa.array([data], pa.binary())], names=[PART, "piece"]
+    )
+
+
+def _pairs(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, bytes]]:
+    return zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+
+
+# -- on the driver
+
+
+def _selection(df: DataFrame, asked: FeatureParams) -> Selection:
+    """The features, told from the first rows and, where these do not tell, from all."""
+    tables = _first_rows(df)
+    selection = select_features(table_source(*tables, name="the DataFrame"), asked)
+    if sum(map(len, tables)) < FIRST_ROWS:
+        return selection
+    levels = {c.name: _levels(df, c.name) for c in selection.spec.columns if c.levels is not None}
+    crowded = [name for name, found in levels.items() if len(found) > MAX_LEVELS]
+    if crowded and asked.columns is not None:
+        raise DataError(f'column "{crowded[0]}" has more than {MAX_LEVELS} different texts')
+    chosen = [
+        replace(c, levels=tuple(levels[c.name])) if c.levels is not None else c
+        for c in selection.spec.columns
+        if c.name not in crowded
+    ]
+    left_out = [pair for pair in selection.left_out if pair[1] != "empty"]
+    empty = [name for name, why in selection.left_out if why == "empty"]
+    if empty and asked.columns is None:
+        filled = _to_arrow(df.agg(*[F.count(_quoted(n)).alias(str(i)) for i, n in enumerate(empty)]))
+        for i, name in enumerate(empty):
+            if filled.column(str(i))[0].as_py() and pa.types.is_primitive(tables[0].schema.field(name).type):
+                chosen.append(Column(name))
+            else:
+                left_out.append((name, "empty"))
+    spec = replace(selection.spec, columns=tuple(chosen))
+    return replace(selection, spec=spec, left_out=[*left_out, *((n, "many texts") for n in crowded)])
+
+
+def _first_rows(df: DataFrame) -> list[pa.Table]:
+    """Some rows in the order of their partitions, in pieces: an identifier may begin again in each, since files
+    are packed into partitions in any order."""
+    row = F.monotonically_increasing_id().alias(ROW)
+    columns = [_quoted(name).alias(name) for name in df.columns]
+    found = _to_arrow(df.select(row, *columns).limit(FIRST_ROWS)).sort_by(ROW).drop_columns([ROW])
+    return [found.slice(k, RUN_ROWS) for k in range(0, max(1, len(found)), RUN_ROWS)]
+
+
+def _levels(df: DataFrame, name: str) -> list[str]:
+    """The different texts of a column, sorted; one more than may be where there are more."""
+    found = _to_arrow(df.select(_quoted(name).alias("level")).distinct().limit(MAX_LEVELS + 2))
+    return sorted(text for text in found.column(0).to_pylist() if text is not None)
+
+
+def _bound(df: DataFrame, model: Model, missing: Missing | None) -> FeatureSpec:
+    """The model's features, which must be columns of the DataFrame."""
+    with _driver_errors():
+        bind_features(table_source(_to_arrow(df.limit(1)), name="the DataFrame"), model.spec)
+    return model.spec if missing is None else replace(model.spec, missing=missing)
+
+
+def _counted(df: DataFrame, spec: FeatureSpec, tree: FrozenTree, scaling: Scaling) -> Any:
+    worker = partial(_count, spec=spec, tree=tree, scaling=scaling)
+    with _driver_errors():
+        counts = _inputs(df, spec).mapInArrow(worker, PIECES)
+        merged = parts.merge_counts(_gathered(counts.repartition(FAN_IN, PART).mapInArrow(_merge, PIECES)))
+    if merged is None:
+        raise DataError("there are no rows", "a model is learned from rows")
+    return parts.unpack_counts(merged)
+
+
+def _inputs(df: DataFrame, spec: FeatureSpec) -> DataFrame:
+    """The columns that are read, and the number of the partition."""
+    part = F.spark_partition_id().cast("long").alias(PART)
+    return df.select(part, *[_quoted(name).alias(name) for name in spec.source_columns])
+
+
+def _quoted(name: str) -> Any:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _gathered(df: DataFrame) -> Iterator[bytes]:
+    """The pieces in the order of their parts, so that sums do not depend on which came first."""
+    pairs = list(_pairs(_to_arrow(df)))
+    return (piece for _, piece in sorted(pairs, key=lambda pair: pair[0]))
+
+
+def _to_arrow(df: DataFrame) -> pa.Table:
+    if hasattr(df, "toArrow"):
+        return df.toArrow()
+    return pa.Table.from_pandas(df.toPandas(), preserve_index=False)  # before Spark 4
+
+
+@contextmanager
+def _driver_errors() -> Iterator[None]:
+    """What went wrong on a worker, as the one error that it is."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        known = _known_error(str(error))
+        if known is None:
+            raise
+        raise known from error
+
+
+_ERRORS: tuple[tuple[str, Callable[[re.Match[str]], ImdhError]], ...] = (
+    (
+        r"ModuleNotFoundError: No module named '(imdh_cli|numba|numpy|llvmlite)",
+        lambda m: UsageError(
+            f"a Spark worker cannot import {m[1]}",
+            "install imdh where the workers' Python is (PYSPARK_PYTHON), or ship it with spark.archives",
+        ),
+    ),
+    (
+        r"PYTHON_VERSION_MISMATCH|Python in worker has different version.{0,80}",
+        lambda m: UsageError(
+            "the workers run another minor version of Python than the driver",
+            "set PYSPARK_PYTHON to the same version on both sides",
+        ),
+    ),
+    (
+        r"imdh_cli\.errors\.(?:DataError|UsageError|ModelError): ([^\n]*)",
+        lambda m: DataError(m[1].strip()),
+    ),
+)
+
+
+def _known_error(text: str) -> ImdhError | None:
+    for pattern, error in _ERRORS:
+        found = re.search(pattern, text)
+        if found is not None:
+            return error(found)
+    return None

@@ -1,0 +1,175 @@
+"""On a Spark DataFrame: the labels, counts and models of the commands."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+import imdh_cli
+from imdh_cli import ImdhError
+from imdh_cli.params import FitParams
+from tests import spark as sessions
+from tests.cli import imdh
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark's own, of its neighbours' versions
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    from imdh_cli import spark
+
+    return spark
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with sessions.session() as spark:
+            yield spark
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Any:
+    """A folder of five Parquet files with ids, text, empty cells and a column that begins empty."""
+    folder = tmp_path_factory.mktemp("spark")
+    (folder / "t").mkdir()
+    rng = np.random.default_rng(0)
+    n = 25_000
+    group = rng.integers(0, 4, n)
+    X = rng.standard_normal((n, 3)) + 7.0 * rng.standard_normal((4, 3))[group]
+    X[rng.random(n) < 0.01, 1] = np.nan
+    X[7, 2] = np.inf
+    columns = {"id": np.arange(n), **{f"x `{f}`": X[:, f] for f in range(3)}}
+    table = pa.table(columns | {"word": np.array(["a", "b", "c"])[group % 3], "truth": group})
+    for i in range(5):
+        pq.write_table(table.slice(5000 * i, 5000), folder / "t" / f"part-{i}.parquet")
+    return folder, table
+
+
+@pytest.fixture(scope="module")
+def df(session, world) -> Any:
+    return session.read.parquet(str(world[0] / "t"))
+
+
+def sorted_by_id(table: pa.Table) -> pa.Table:
+    return table.sort_by("id")
+
+
+def test_columns_are_chosen_and_clusters_found_as_by_the_command(engine, df, world):
+    model = engine.fit(df, exclude=["truth"])
+    assert model.feature_names == ["x `0`", "x `1`", "x `2`"]
+    left_out = dict(model.metadata["left_out_columns"])
+    assert "identifier" in left_out["id"]
+    imdh("fit", world[0] / "t", "-x", "truth", "-o", world[0] / "m.npz", "-f")
+    by_command = imdh_cli.load(world[0] / "m.npz")
+    assert model.metadata["rows"] == by_command.metadata["rows"]
+    assert model.metadata["missing"] == by_command.metadata["missing"]
+    assert model.n_clusters == by_command.n_clusters == 4
+    np.testing.assert_allclose(model.center, by_command.center, rtol=1e-12)
+    np.testing.assert_allclose(model.scale, by_command.scale, rtol=1e-12)
+
+
+def test_labels_are_those_of_assign_on_every_row(engine, df, world):
+    folder, table = world
+    model = engine.fit(df, exclude=["truth"])
+    imdh_cli.save(model, folder / "spark.npz", force=True)
+    out = folder / "l.parquet"
+    imdh(
+        "assign", folder / "spark.npz", folder / "t", "-o", out, "-f", "--keep", "id", "--with", "margin,path"
+    )
+    want = sorted_by_id(pq.read_table(out))
+    got = sorted_by_id(engine.assign(df, model, with_=["margin", "path"]).toArrow())
+    for name in ("cluster", "margin", "path"):
+        assert got.column(name).combine_chunks().equals(want.column(name).combine_chunks()), name
+    known = got.column("cluster").to_numpy() > 0
+    assert known.sum() == model.metadata["rows"]["used"]
+    assert (
+        adjusted_rand_score(table.column("truth").to_numpy()[known], got.column("cluster").to_numpy()[known])
+        > 0.99
+    )
+    assert "4 clusters" in imdh("report", folder / "spark.npz").text
+
+
+def test_a_recount_is_that_of_prune_and_repeats_to_the_bit(engine, df, world):
+    folder, _ = world
+    imdh("fit", folder / "t" / "part-0.parquet", "-x", "truth", "-o", folder / "one.npz", "-f")
+    model = imdh_cli.load(folder / "one.npz")
+    imdh("prune", folder / "one.npz", folder / "t", "-o", folder / "all.npz", "-f")
+    want = imdh_cli.load(folder / "all.npz")
+    got, again = engine.recount(df, model), engine.recount(df, model)
+    np.testing.assert_array_equal(got.counts, want.counts)
+    np.testing.assert_array_equal(got.histograms, want.histograms)
+    np.testing.assert_allclose(got.means, want.means, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(got.means, again.means)
+    np.testing.assert_array_equal(got.sums_of_squares, again.sums_of_squares)
+
+
+def test_one_partition_and_all_rows_give_the_bytes_of_fit(engine, session, world):
+    folder, _ = world
+    path = folder / "t" / "part-1.parquet"
+    imdh("fit", path, "-x", "truth", "-o", folder / "one.npz", "-f")
+    want = imdh_cli.load(folder / "one.npz").arrays()
+    got = engine.fit(session.read.parquet(str(path)).coalesce(1), exclude=["truth"]).arrays()
+    for name, array in want.items():
+        if name != "metadata":
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
+
+
+def test_a_sample_is_learned_from_and_all_rows_are_counted(engine, df, world):
+    folder, table = world
+    model, again = (engine.fit(df, exclude=["truth"], sample_rows=4000) for _ in range(2))
+    for name, array in model.arrays().items():
+        np.testing.assert_array_equal(array, again.arrays()[name], err_msg=name)
+    assert model.metadata["learned_rows"] == 4000
+    assert model.counts[0] == model.metadata["rows"]["used"] > 24_000
+    imdh_cli.save(model, folder / "s.npz", force=True)
+    assert "learned from 4,000" in " ".join(imdh("report", folder / "s.npz").text.split())
+    labels = sorted_by_id(engine.assign(df, model).toArrow()).column("cluster").to_numpy()
+    known = labels > 0
+    assert normalized_mutual_info_score(table.column("truth").to_numpy()[known], labels[known]) > 0.98
+
+
+def test_text_becomes_features_with_all_its_levels(engine, df):
+    model = engine.fit(df, columns=["x `0`", "word"], categorical="onehot", params=FitParams(seed=1))
+    assert model.feature_names == ["x `0`", "word=a", "word=b", "word=c"]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (lambda e, df: e.fit(df, columns=["nope"]), 'no column "nope"'),
+        (lambda e, df: e.fit(df, columns=["word"]), 'column "word"'),
+        (lambda e, df: e.fit(df.limit(0)), "no data rows|no rows"),
+        (lambda e, df: e.fit(df, columns=["x `1`"], missing="error"), "the value is missing"),
+        (lambda e, df: e.fit(df, exclude=["truth"], sample_rows=0), "sample_rows=0"),
+        (lambda e, df: e.assign(df.drop("x `0`"), e.fit(df, exclude=["truth"])), 'no column "x `0`"'),
+        (lambda e, df: e.assign(df, e.fit(df, exclude=["truth"]), name="id"), 'has a column "id"'),
+        (lambda e, df: e.assign(df, e.fit(df, exclude=["truth"]), clusters=9999), "9999 clusters"),
+    ],
+)
+def test_what_cannot_be_is_one_error_on_the_driver(engine, df, what, message):
+    with pytest.raises(ImdhError, match=message) as caught:
+        what(engine, df)
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("...\nModuleNotFoundError: No module named 'imdh_cli'\n", "a Spark worker cannot import imdh_cli"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker ...", "another minor version of Python"),
+        ("x\nimdh_cli.errors.DataError: the value is missing\nmore", "the value is missing"),
+    ],
+)
+def test_errors_of_workers_are_known(engine, text, message):
+    assert message in engine._known_error(text).message
+    assert engine._known_error("something else") is None
