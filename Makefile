@@ -9,7 +9,7 @@ DATA ?= sample_data
 PYTEST_ARGS ?=
 ARGS ?=
 
-.PHONY: help venv demo test test-all check bench accuracy order planted soak clean
+.PHONY: help venv demo test test-all test-spark check bench accuracy order planted soak clean
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -60,6 +60,16 @@ test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
 test-all: $(VENV)/.dev  ## the same, with the long ones and ten times the examples
 	$(PY) -m pytest --hypothesis-profile long $(PYTEST_ARGS)
 
+# Classic Spark and Connect, which take Java 17; make test has Sail, which takes none.
+test-spark: $(VENV)-spark/.stamp  ## run the tests on Spark: classic, then Connect (needs Java 17)
+	IMDH_SPARK=classic $(VENV)-spark/bin/python -m pytest tests/test_spark.py $(PYTEST_ARGS)
+	IMDH_SPARK=connect $(VENV)-spark/bin/python -m pytest tests/test_spark.py $(PYTEST_ARGS)
+
+$(VENV)-spark/.stamp: pyproject.toml | $(VENV)/bin/python
+	$(PY) -m venv $(VENV)-spark
+	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test-spark]'
+	@touch $@
+
 check: $(VENV)/.dev  ## lint and check the types
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
@@ -81,5 +91,5 @@ soak: $(VENV)/.dev  ## random kills, full disks, closed pipes: is anything lost?
 	$(PY) -m tests.benchmarks.soak $(ARGS)
 
 clean:  ## remove .venv and everything that was made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

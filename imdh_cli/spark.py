@@ -158,17 +158,16 @@ def assign(
     kinds = {"int32": IntegerType(), "int64": LongType(), "double": DoubleType(), "string": StringType()}
     more = [StructField(extra, kinds[str(EXTRA_TYPES[extra])]) for extra in with_]
     schema = StructType([*df.schema.fields, StructField(name, IntegerType(), nullable=False), *more])
-    worker = partial(
-        _label, model=parts.slim(model), name=name, clusters=clusters, with_=tuple(with_), missing=missing
-    )
-    return df.mapInArrow(worker, schema)
+    how: dict[str, Any] = {"name": name, "clusters": clusters, "with_": tuple(with_), "missing": missing}
+    worker = partial(_label, names=df.columns, model=parts.slim(model), **how)
+    return _plain_names(df).mapInArrow(worker, schema)
 
 
 # -- on the workers
 
 
 def _profile(batches: Batches, *, spec: FeatureSpec, fraction: float, seed: int) -> Batches:
-    part, batches = _numbered(batches)
+    part, batches = _numbered(batches, spec)
     if part is not None:
         found = parts.profile(batches, spec, fraction=fraction, seed=seed, part=part)
         for piece in parts.pack_profile(found):
@@ -176,7 +175,7 @@ def _profile(batches: Batches, *, spec: FeatureSpec, fraction: float, seed: int)
 
 
 def _count(batches: Batches, *, spec: FeatureSpec, tree: FrozenTree, scaling: Scaling) -> Batches:
-    part, batches = _numbered(batches)
+    part, batches = _numbered(batches, spec)
     if part is not None:
         yield _piece(part, parts.pack_counts(*parts.count(batches, spec, tree, scaling)))
 
@@ -188,18 +187,17 @@ def _merge(batches: Batches) -> Batches:
         yield _piece(found[0][0], merged)
 
 
-def _label(batches: Batches, **how: Any) -> Batches:
-    yield from parts.label(batches, **how)
+def _label(batches: Batches, *, names: list[str], model: Model, **how: Any) -> Batches:
+    yield from parts.label((batch.rename_columns(names) for batch in batches), model, **how)
 
 
-def _numbered(batches: Batches) -> tuple[int | None, Batches]:
-    """The partition's number and its batches; None for a partition without rows."""
-    filled = (batch for batch in batches if batch.num_rows)
+def _numbered(batches: Batches, spec: FeatureSpec) -> tuple[int | None, Batches]:
+    """The partition's number and its batches of `_inputs`; None for a partition without rows."""
+    filled = (batch.rename_columns([PART, *spec.source_columns]) for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
         return None, iter(())
-    number = first.column(first.schema.get_field_index(PART))[0].as_py()
-    return int(number), itertools.chain([first], filled)
+    return int(first.column(0)[0].as_py()), itertools.chain([first], filled)
 
 
 def _piece(part: int, data: bytes) -> pa.RecordBatch:
@@ -244,11 +242,11 @@ def _selection(df: DataFrame, asked: FeatureParams) -> Selection:
 
 
 def _first_rows(df: DataFrame) -> list[pa.Table]:
-    """Some rows in the order of their partitions, in pieces: an identifier may begin again in each, since files
-    are packed into partitions in any order."""
+    """Some rows in the order of their partitions, in pieces: an identifier may begin again in each, since
+    files are packed into partitions in any order."""
     row = F.monotonically_increasing_id().alias(ROW)
-    columns = [_quoted(name).alias(name) for name in df.columns]
-    found = _to_arrow(df.select(row, *columns).limit(FIRST_ROWS)).sort_by(ROW).drop_columns([ROW])
+    found = _to_arrow(df.select(row, *map(_quoted, df.columns)).limit(FIRST_ROWS))
+    found = found.sort_by(ROW).drop_columns([ROW])
     return [found.slice(k, RUN_ROWS) for k in range(0, max(1, len(found)), RUN_ROWS)]
 
 
@@ -276,9 +274,14 @@ def _counted(df: DataFrame, spec: FeatureSpec, tree: FrozenTree, scaling: Scalin
 
 
 def _inputs(df: DataFrame, spec: FeatureSpec) -> DataFrame:
-    """The columns that are read, and the number of the partition."""
+    """The number of the partition and the columns that are read, in their order."""
     part = F.spark_partition_id().cast("long").alias(PART)
-    return df.select(part, *[_quoted(name).alias(name) for name in spec.source_columns])
+    return _plain_names(df.select(part, *map(_quoted, spec.source_columns)))
+
+
+def _plain_names(df: DataFrame) -> DataFrame:
+    """Columns by their places: classic Spark's `mapInArrow` stumbles over a name with a dot or a backtick."""
+    return df.toDF(*(f"c{i}" for i in range(len(df.columns))))
 
 
 def _quoted(name: str) -> Any:
