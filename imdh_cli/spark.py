@@ -276,7 +276,7 @@ def _counted(df: DataFrame, spec: FeatureSpec, tree: FrozenTree, scaling: Scalin
 def _inputs(df: DataFrame, spec: FeatureSpec) -> DataFrame:
     """The number of the partition and the columns that are read, in their order."""
     part = F.spark_partition_id().cast("long").alias(PART)
-    return _plain_names(df.select(part, *map(_quoted, spec.source_columns)))
+    return _plain_names(df.select(part, *(_column(df, name) for name in spec.source_columns)))
 
 
 def _plain_names(df: DataFrame) -> DataFrame:
@@ -286,6 +286,11 @@ def _plain_names(df: DataFrame) -> DataFrame:
 
 def _quoted(name: str) -> Any:
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _column(df: DataFrame, name: str) -> Any:
+    """A column, or a field within structs, which is named with points."""
+    return _quoted(name) if name in df.columns else F.col(".".join(f"`{part}`" for part in name.split(".")))
 
 
 def _gathered(df: DataFrame) -> Iterator[bytes]:

@@ -12,8 +12,8 @@ KIND = os.environ.get("IMDH_SPARK", "sail")
 
 
 @contextmanager
-def session() -> Iterator[Any]:
-    """One server for all tests. The workers run the Python that the tests do."""
+def session() -> Iterator[tuple[Any, str]]:
+    """A session, and what $SPARK_REMOTE gives a script one by. Workers run the Python that the tests do."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -22,16 +22,17 @@ def session() -> Iterator[Any]:
 
         server = SparkConnectServer(port=0)
         server.start(background=True)
-        builder = SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}")
+        remote = f"sc://localhost:{server.listening_address[1]}"
+        builder = SparkSession.builder.remote(remote)
     else:
-        server = None
+        server, remote = None, "local[2]"
         builder = SparkSession.builder.remote("local[2]") if KIND == "connect" else SparkSession.builder
         if KIND == "classic":
             builder = builder.master("local[2]")
         builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "4")
     spark = builder.getOrCreate()
     try:
-        yield spark
+        yield spark, remote
     finally:
         spark.stop()
         if server is not None:

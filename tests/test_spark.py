@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +19,8 @@ import imdh_cli
 from imdh_cli import ImdhError
 from imdh_cli.params import FitParams
 from tests import spark as sessions
-from tests.cli import imdh
+from tests.cli import ROOT, imdh
+from tests.test_readme import python_blocks
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark's own, of its neighbours' versions
@@ -33,7 +37,8 @@ def engine() -> Any:
 def session() -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with sessions.session() as spark:
+        with sessions.session() as (spark, remote):
+            spark.remote_of_tests = remote
             yield spark
 
 
@@ -173,3 +178,21 @@ def test_what_cannot_be_is_one_error_on_the_driver(engine, df, what, message):
 def test_errors_of_workers_are_known(engine, text, message):
     assert message in engine._known_error(text).message
     assert engine._known_error("something else") is None
+
+
+def test_the_script_of_the_readme_runs(session, world, tmp_path):
+    (script,) = (block for block in python_blocks() if "pyspark" in block)
+    (tmp_path / "fit_on_spark.py").write_text(script)
+    remote = {} if sessions.KIND == "classic" else {"SPARK_REMOTE": session.remote_of_tests}
+    words = [str(world[0] / "t"), str(tmp_path / "m.npz"), "x.`0`", "x.`1`", "x.`2`"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", tmp_path / "fit_on_spark.py", *words],
+        env=os.environ | remote | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "|      4|" in done.stdout
+    assert imdh_cli.load(tmp_path / "m.npz").n_clusters == 4
