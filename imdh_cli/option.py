@@ -32,6 +32,7 @@ class Option:
     repeatable: bool  # given once for each item, not as a list with commas
     section: str | None  # of the help page; None: that of the dataclass
     neutral: bool  # no result depends on it
+    bare: str | None  # as if this had been typed, where the option is given without a value
 
     def allows(self, value: Any) -> bool:
         """Whether a value of the field's type is in its range; words and null have none."""
@@ -54,9 +55,12 @@ def option(
     repeatable: bool = False,
     section: str | None = None,
     neutral: bool = False,
+    bare: str | None = None,
 ) -> T:
     """A field of a dataclass that is an option of the command line; see `Option`."""
-    known = Option(help, flags, default, min, max, above, choices, metavar, repeatable, section, neutral)
+    known = Option(
+        help, flags, default, min, max, above, choices, metavar, repeatable, section, neutral, bare
+    )
     said: T = field(default=value, metadata={"option": known})
     return said
 

@@ -112,6 +112,7 @@ def _click_option(p: Parameter) -> SectionedOption:
         help=_help(p),
         multiple=p.option.repeatable,
         section=p.section,
+        bare=p.option.bare,
         default=None,
         **more,
     )

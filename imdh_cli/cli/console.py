@@ -120,7 +120,8 @@ class Console:
         """Take the progress display away."""
         if self._display is not None:
             self._display.stop()
-            self._display = None
+            self._display = self._task = None
+            self._name = ""
 
     def __enter__(self) -> Console:
         return self

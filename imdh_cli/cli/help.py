@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -13,11 +14,14 @@ SECTIONS = ("Options", "Columns", "Number of clusters", "Method", "Learning rule
 
 
 class SectionedOption(click.Option):
-    """An option, and the heading that it stands under."""
+    """An option, the heading that it stands under, and the value it has when it is given without one."""
 
-    def __init__(self, *args: Any, section: str = SECTIONS[0], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, section: str = SECTIONS[0], bare: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+        self.bare = bare
 
 
 def _write_examples(formatter: click.HelpFormatter, examples: str) -> None:
@@ -32,6 +36,20 @@ class ExamplesCommand(click.Command):
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`--stability data.csv`: what is no number is no value of an option that may do without one."""
+        bare = {
+            flag: param.bare
+            for param in self.get_params(ctx)
+            if isinstance(param, SectionedOption) and param.bare is not None
+            for flag in param.opts
+        }
+        spelled = [
+            f"{word}={bare[word]}" if word in bare and not following.isdecimal() else word
+            for word, following in zip_longest(args, args[1:], fillvalue="")
+        ]
+        return super().parse_args(ctx, spelled)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_usage(ctx, formatter)

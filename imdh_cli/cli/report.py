@@ -55,6 +55,16 @@ class ReportOptions:
         min=0,
         metavar="PSI",
     )
+    stability: int | None = option(
+        None,
+        "Which clusters come back in N refits of random halves of DATA, of at most 200,000 rows each.",
+        min=1,
+        max=10_000,
+        metavar="[N]",
+        bare="20",
+        default="20 refits where N is left out",
+    )
+    seed: int = option(0, "Of the halves and the refits of --stability.", min=0)
     min_size: int | None = option(None, "Describe no cluster or node of fewer rows.", min=1)
     reading: ReadingOptions
     out: OutputOptions
@@ -106,6 +116,7 @@ SCHEMA = click.Option(
     imdh report model.npz data.csv --plot node.png --node 1   # one split, with a sample of rows
     imdh report model.npz --json | jq .choice
     imdh report model.npz data.parquet --truth class
+    imdh report model.npz data.parquet --stability   # would other rows give the same clusters?
     imdh report model.npz new.parquet --drift   # do the clusters still hold?
     imdh report model.npz new.parquet --drift --fail-above 0.25 > drift.txt   # status 5 if not
     """,
@@ -147,11 +158,16 @@ def _check(o: ReportOptions) -> None:
         raise UsageError("--kind node needs the number of a node", "add --node 1")
     if o.kind not in (None, "node") and "--node" in views:
         raise UsageError(f"--kind {o.kind} is of the whole tree, not of a node", "leave out --kind or --node")
-    asked = {"--truth": o.truth and f"--truth {o.truth}", "--drift": o.drift and "--drift"}
+    asked = {
+        "--truth": o.truth and f"--truth {o.truth}",
+        "--drift": o.drift and "--drift",
+        "--stability": o.stability and f"--stability {o.stability}",
+    }
     for name, words in asked.items():
         if words and not o.data:
             raise UsageError(f"{name} needs DATA", f"imdh report {o.model} DATA {words}")
-        if words and not (o.html or o.as_json or not (views or o.plot)):
+        listed = name == "--stability" and o.as_csv
+        if words and not (o.html or o.as_json or listed or not (views or o.plot)):
             raise UsageError(
                 f"{name} is not shown by {views[0] if views else '--plot'}",
                 "the report without other options shows it, and --json and --html do",
@@ -161,7 +177,7 @@ def _check(o: ReportOptions) -> None:
     if o.data and not (any(asked.values()) or o.html or o.as_json or o.drawn == "node") and (views or o.plot):
         raise UsageError(
             f"DATA were named, but nothing of them is shown by {views[0] if views else '--plot'}",
-            "leave them out, or add --drift, --truth COLUMN, --html FILE, or --plot FILE --node I",
+            "add --drift, --stability, --truth COLUMN, --html FILE, or --plot FILE --node I",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from imdh_cli.report.scatter import Scatter
     from imdh_cli.sources import Source
 
-Taker = Callable[["Labelled"], None]
+SPLITS = 512  # looked for in refits, those that matter to the fewest clusters
 
 
 def survey(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summary, Mapping[int, Scatter]]:
-    """Known classes, borders, drift and samples of rows, as far as they are asked for.
+    """Known classes, borders, drift, stability and samples of rows, as far as they are asked for.
 
     Returns
     -------
@@ -33,14 +33,13 @@ def survey(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summar
     """
     from imdh_cli.features import Tally
 
-    model = summary.model
-    assert model is not None
+    assert summary.model is not None
     tally = Tally()
     params = source_params(o.reading.source, console)
     with ExitStack() as stack:
         source = stack.enter_context(opened(o.data, params))
-        asked = Asked(summary, o, params.threads, stack)
-        _read(model, source, o, asked, tally, console)
+        takers = [stack.enter_context(taker) for taker in _takers(summary, o, params.threads)]
+        _read(summary.model, source, o, takers, tally, console)
         notes, name = list(source.notes), source.parts[0].name if source.parts else "the data"
         console.close()
         for text in notes:
@@ -49,96 +48,192 @@ def survey(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summar
         if not tally.used:
             why = f"none of its {tally.rows:,} rows can be used" if tally.rows else "no data rows"
             raise DataError(f"{name}: {why}", "use --missing mean" if tally.skipped else None)
-        return asked.found(summary, tally), asked.samples()
+        for taker in takers:
+            summary = taker.into(summary, tally, console)
+    samples = [taker.sampler.scatters() for taker in takers if isinstance(taker, Samples)]
+    return summary, samples[0] if samples else {}
 
 
 def _read(
-    model: Model, source: Source, o: ReportOptions, asked: Asked, tally: Tally, console: Console
+    model: Model, source: Source, o: ReportOptions, takers: list[Taker], tally: Tally, console: Console
 ) -> None:
     from imdh_cli.features import bind_features
 
     bind_features(source, model.spec)
-    messages.report_compiling(console, "standardise", *asked.compiled)
+    compiled = {name for taker in takers for name in taker.compiled}
+    messages.report_compiling(console, "standardise", *sorted(compiled))
     from imdh_cli.pipeline.labelled import labelled
 
     parts = labelled(
         model,
         source,
         (o.truth,) if o.truth else (),
+        extra=tuple({name: None for taker in takers for name in taker.extra}),
         tally=tally,
-        extra=asked.extra,
         missing=o.reading.missing,
         on_progress=console.on_progress(),
     )
     for part in parts:
-        for take in asked.takers:
-            take(part)
+        for taker in takers:
+            taker.take(part)
 
 
-class Asked:
-    """What the options ask of the rows: who takes them, and what comes of it.
+def _takers(summary: Summary, o: ReportOptions, threads: int) -> list[Taker]:
+    """Those that the options ask for."""
+    model = summary.model
+    assert model is not None
+    also = (o.node,) if o.drawn == "node" and o.node is not None else ()
+    takers: list[Taker] = []
+    if o.truth:
+        takers.append(Classes(o.truth, model.n_clusters))
+    if o.html or also:
+        takers.append(Samples(summary, also))
+    if o.truth or o.html or not (o.drift or o.stability or also):
+        takers.append(NearCuts(model.n_clusters))
+    if o.drift:
+        takers.append(Moved(model, threads))
+    if o.stability:
+        takers.append(Refits(model, o.stability, o.seed, threads))
+    return takers
 
-    takers : called with every part of the rows. extra : what they want to know of rows beside the cluster.
-    compiled : the functions of the kernel that they need.
+
+class Taker:
+    """Takes rows part by part, and adds what comes of them to a summary; a context.
+
+    extra : what it wants to know of a row beside the cluster. compiled : of the kernel, what it needs.
     """
 
-    def __init__(self, summary: Summary, o: ReportOptions, threads: int, stack: ExitStack) -> None:
-        self.takers: list[Taker] = []
-        self.extra: tuple[str, ...] = ()
-        self.compiled: list[str] = []
-        model = summary.model
-        assert model is not None
-        also = (o.node,) if o.drawn == "node" and o.node is not None else ()
-        self._truth = self._sampler = self._counter = self._borders = None
-        if o.truth:
-            from imdh_cli.report.agreement import Truth
+    extra: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
 
-            self._truth = Truth(o.truth, model.n_clusters)
-            self._take(self._take_classes, "descend")
-        if o.truth or o.html or not (o.drift or also):
-            from imdh_cli.report.borders import Borders
+    def take(self, part: Labelled) -> None:
+        raise NotImplementedError
 
-            self._borders = Borders(model.n_clusters)
-            self.extra += ("runner_up", "border")
-            self._take(self._take_borders, "descend", "second_choice")
-        if o.html or also:
-            from imdh_cli.report.scatter import Sampler
-
-            self._sampler = sampler = Sampler(summary, also=also)
-            self.extra += ("leaf",)
-            self._take(lambda part: sampler.add(part.X, part.leaf), "descend")
-        if o.drift:
-            from imdh_cli.core.counter import Counter
-
-            self._counter = counter = Counter(model.frozen_tree, model.scaling, threads)
-            stack.callback(counter.join)
-            self._take(lambda part: counter.update(part.X), "recount", "count_leaves")
-
-    def _take_classes(self, part: Labelled) -> None:
-        if self._truth is not None and part.kept is not None:
-            self._truth.add(part.cluster, part.kept.column(0))
-
-    def _take_borders(self, part: Labelled) -> None:
-        if self._borders is not None:
-            columns = part.columns
-            self._borders.add(columns["cluster"], columns["runner_up"], columns["border"])
-
-    def _take(self, taker: Taker, *compiled: str) -> None:
-        self.takers.append(taker)
-        self.compiled += compiled
-
-    def found(self, summary: Summary, tally: Tally) -> Summary:
-        """The summary with what came of the rows."""
-        if self._truth is not None:
-            summary = summary.with_truth(self._truth.result())
-        if self._borders is not None:
-            summary = replace(summary, borders=self._borders.result())
-        if self._counter is not None:
-            from imdh_cli.report.drift import measure
-
-            summary = replace(summary, drift=measure(summary, self._counter.statistics(), tally))
+    def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
         return summary
 
-    def samples(self) -> Mapping[int, Scatter]:
-        """Rows to draw, by the node of the split."""
-        return {} if self._sampler is None else self._sampler.scatters()
+    def __enter__(self) -> Taker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of what is held."""
+
+
+class Classes(Taker):
+    """Agreement with the known classes in a column."""
+
+    compiled = ("descend",)
+
+    def __init__(self, column: str, n_clusters: int) -> None:
+        from imdh_cli.report.agreement import Truth
+
+        self._truth = Truth(column, n_clusters)
+
+    def take(self, part: Labelled) -> None:
+        if part.kept is not None:
+            self._truth.add(part.cluster, part.kept.column(0))
+
+    def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
+        return summary.with_truth(self._truth.result())
+
+
+class Samples(Taker):
+    """Rows to draw at each split, and at those in `also`."""
+
+    compiled = ("descend",)
+    extra = ("leaf",)
+
+    def __init__(self, summary: Summary, also: tuple[int, ...]) -> None:
+        from imdh_cli.report.scatter import Sampler
+
+        self.sampler = Sampler(summary, also=also)
+
+    def take(self, part: Labelled) -> None:
+        self.sampler.add(part.X, part.leaf)
+
+
+class NearCuts(Taker):
+    """Rows near the cut between each pair of clusters."""
+
+    compiled = ("descend", "second_choice")
+    extra = ("runner_up", "border")
+
+    def __init__(self, n_clusters: int) -> None:
+        from imdh_cli.report.borders import Borders
+
+        self._borders = Borders(n_clusters)
+
+    def take(self, part: Labelled) -> None:
+        columns = part.columns
+        self._borders.add(columns["cluster"], columns["runner_up"], columns["border"])
+
+    def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
+        return replace(summary, borders=self._borders.result())
+
+
+class Moved(Taker):
+    """Drift: the model's statistics, of these rows."""
+
+    compiled = ("recount", "count_leaves")
+
+    def __init__(self, model: Model, threads: int) -> None:
+        from imdh_cli.core.counter import Counter
+
+        self._counter = Counter(model.frozen_tree, model.scaling, threads)
+
+    def take(self, part: Labelled) -> None:
+        self._counter.update(part.X)
+
+    def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
+        from imdh_cli.report.drift import measure
+
+        return replace(summary, drift=measure(summary, self._counter.statistics(), tally))
+
+    def __exit__(self, *_: object) -> None:
+        self._counter.join()
+
+
+class Refits(Taker):
+    """Stability: what trees learned from random halves of these rows have in common with the model."""
+
+    compiled = ("descend", "learn", "learn_leaves", "recount", "count_leaves")
+
+    def __init__(self, model: Model, times: int, seed: int, threads: int) -> None:
+        from imdh_cli.pipeline.refits import Pool
+
+        self._model, self._times, self._seed, self._threads = model, times, seed, threads
+        self._pool = Pool(model.n_features, seed)
+
+    def take(self, part: Labelled) -> None:
+        self._pool.add(part.X)
+
+    def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
+        from imdh_cli.core.partition import Partition
+        from imdh_cli.pipeline.feature_rows import Progress
+        from imdh_cli.pipeline.refits import leaves_of, refits
+        from imdh_cli.report.stability import assess
+
+        model, times, tell = self._model, self._times, console.on_progress()
+        rows = self._pool.rows()
+        sample = self._pool.sample(rows)
+
+        def on_done(done: int, each: int) -> None:
+            if tell is not None:
+                tell(Progress("refitting", done * each, times * each, 0, None))
+
+        on_done(0, max(1, len(rows) // 2))
+        found = list(
+            refits(rows, sample, model, times, seed=self._seed, threads=self._threads, on_done=on_done)
+        )
+        console.close()
+        leaf = leaves_of(model.frozen_tree, model.scaling, sample)
+        by_k = sorted(summary.splits, key=lambda node: summary.splits[node].from_k or 0)
+        stability = assess(
+            Partition(leaf, model.cluster_of_leaf, summary.choice.natural),
+            found,
+            by_k[:SPLITS],
+            [c.name for c in summary.clusters],
+            rows_each=max(1, len(rows) // 2),
+            seed=self._seed,
+        )
+        return replace(summary, stability=stability)

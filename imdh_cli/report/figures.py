@@ -19,6 +19,7 @@ from imdh_cli.errors import UsageError
 from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.choice import Choice
 from imdh_cli.report.drift import Drift
+from imdh_cli.report.stability import Stability
 from imdh_cli.words import printable
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ class Split:
     right_mean: np.ndarray | None
 
     @property
+    def between(self) -> str:
+        """Which clusters it tells apart: `4 and 5 to 7`."""
+        return f"{self.left.labels(' to ')} and {self.right.labels(' to ')}"
+
+    @property
     def near(self) -> float:
         """Rows within NEAR projected sds of the cut, by the histogram: parts of bins count in proportion."""
         reach = np.clip(NEAR * PER_SD - np.arange(HALF), 0.0, 1.0)  # of the bins from the cut outwards
@@ -186,6 +192,7 @@ class Summary:
     warnings: tuple[Caution, ...]
     truth: Agreement | None = None
     drift: Drift | None = None
+    stability: Stability | None = None
     borders: tuple[Border, ...] | None = None  # of the rows of DATA, the most crowded first
     model: Model | None = field(default=None, repr=False)  # for what is drawn from further rows
     _split_of: Callable[[int], Split] | None = field(default=None, repr=False)
@@ -263,6 +270,7 @@ class Summary:
             "warnings": [vars(w).copy() for w in self.warnings],
             "truth": self.truth.to_dict() if self.truth else None,
             "drift": self.drift.to_dict() if self.drift else None,
+            "stability": self.stability.to_dict() if self.stability else None,
             "borders": None if self.borders is None else [vars(b).copy() for b in self.borders],
         }
 

@@ -22,7 +22,8 @@ from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.layout import Frame
 from imdh_cli.report.profiles import cluster_order, feature_order, telling_features
 from imdh_cli.report.scatter import Scatter
-from imdh_cli.report.words import percent, quantity, signed, spread
+from imdh_cli.report.stability import Stability
+from imdh_cli.report.words import percent, quantity, signed, similarity, spread
 from imdh_cli.words import count, listing, printable, short
 
 LIMIT = 2_000_000  # bytes of a page
@@ -90,7 +91,9 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=_percent, signed=_minus(signed), name=_name, number=lambda n: f"{n:,}")
+    environment.filters.update(
+        percent=_percent, similarity=similarity, signed=_minus(signed), name=_name, number=lambda n: f"{n:,}"
+    )
     return environment.get_template("page.html")
 
 
@@ -139,6 +142,7 @@ class _Page:
             more_borders=len(s.borders or ()) - self.b.listed,
             truth=self._truth(s.truth) if s.truth else None,
             drift=self._drift(s.drift) if s.drift else None,
+            stability=self._stability(s.stability) if s.stability else None,
             provenance=provenance.tables(s, self.b.listed),
             command=printable(self.command, 500),
             refit=provenance.command(s),
@@ -334,6 +338,27 @@ class _Page:
             ],
             "splits": sorted(splits, key=lambda s: -(s.ks or 0.0)),
             "more": len(features) < len(d.features) or len(splits) < len(d.splits),
+        }
+
+    # --- refits -----------------------------------------------------------------------------------
+
+    def _stability(self, s: Stability) -> dict[str, Any]:
+        least = sorted(s.clusters, key=lambda c: -1.0 if c.jaccard is None else c.jaccard)
+        shown = sorted(least[: self.b.clusters], key=lambda c: c.cluster)
+        linked = {split.node: split for split in self.splits}
+        return {
+            "s": s,
+            "clusters": shown,
+            "more_clusters": len(s.clusters) - len(shown),
+            "splits": [
+                {
+                    "node": p.node,
+                    "returned": p.returned,
+                    "between": linked[p.node].between,
+                }
+                for p in s.splits
+                if p.node in linked
+            ],
         }
 
     # --- known classes ----------------------------------------------------------------------------

@@ -109,16 +109,19 @@ def _summarise(model: Model, min_size: int | None, name: str) -> Summary:
 def csv_lines(summary: Summary) -> Iterator[str]:
     """The CSV report without line ends: a header, then one line per cluster and feature, in full.
 
+    Where stability is known, its last column is each cluster's Jaccard similarity.
     Withheld figures, and the effect on a constant feature, are empty cells.
     """
-    yield _csv_line(CSV_HEADER)
+    jaccard = {c.cluster: c.jaccard for c in summary.stability.clusters} if summary.stability else None
+    yield _csv_line([*CSV_HEADER, *(["jaccard"] if jaccard is not None else [])])
     for c in summary.clusters:
         for j, f in enumerate(summary.features):
             cells: list[Any] = [c.label, c.node, c.rows, c.share, f.name, None, None, None]
             if c.mean is not None and c.sd is not None and c.z is not None:
                 z = float(c.z[j]) if f.sd > 0.0 else None
                 cells[5:] = [float(c.mean[j]), float(c.sd[j]), z]
-            yield _csv_line([*cells, f.mean, f.sd, c.name])
+            cells += [f.mean, f.sd, c.name]
+            yield _csv_line([*cells, jaccard[c.label]] if jaccard is not None else cells)
 
 
 def _csv_line(cells: Any) -> str:

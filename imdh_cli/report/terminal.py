@@ -16,6 +16,7 @@ from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.printer import LEFT, NAME, RIGHT, WIDE, Printer, valley
 from imdh_cli.report.terminal_drift import DriftPrinter
 from imdh_cli.report.terminal_node import NodePrinter
+from imdh_cli.report.terminal_stability import StabilityPrinter
 from imdh_cli.report.words import percent, quantity, signed, spread
 from imdh_cli.words import count, listing, printable, short
 
@@ -30,7 +31,7 @@ CALLED = 20  # columns of a cluster's name in the table
 def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
     """Print the report; with `tree` all of the hierarchy and nothing else.
 
-    Where the summary holds a drift, that is what is asked for: not the clusters again.
+    Where the summary holds drift or stability, that is what is asked for: not the clusters again.
     """
     view = _Report(summary, console)
     if tree:
@@ -39,7 +40,9 @@ def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
     view.head()
     if summary.drift is not None:
         DriftPrinter(summary, console).print(summary.drift)
-    else:
+    if summary.stability is not None:
+        StabilityPrinter(summary, console).print(summary.stability)
+    if summary.drift is summary.stability is None:
         view.clusters()
         view.choice()
         view.tree(limit=COLLAPSED)
@@ -271,7 +274,7 @@ class _Report(Printer):
             of = "by the clusters on both sides"
         else:
             splits = sorted(s.splits.values(), key=lambda split: -split.near / split.rows)
-            lines = [(f"{_labels(p.left)} and {_labels(p.right)}", p.near, p.near / p.rows) for p in splits]
+            lines = [(p.between, p.near, p.near / p.rows) for p in splits]
             of = "about, by the model's histograms"
         lines = [line for line in lines if line[1] >= 0.5]
         if not s.splits:
@@ -337,10 +340,6 @@ class _Report(Printer):
             most_of = [f"{t.clusters[j]} ({percent(cells[i][j] / total)})" for j in order]
             table.add_row(Text(name), f"{total:,}", Text(", ".join(most_of)))
         return table
-
-
-def _labels(side: Side) -> str:
-    return str(side.first) if side.n_clusters == 1 else f"{side.first} to {side.last}"
 
 
 def _weight(n: int, most: int) -> str:

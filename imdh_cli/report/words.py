@@ -35,6 +35,11 @@ def spread(sd: float | None, *, share: bool = False) -> str:
     return f"{100.0 * sd:.1f} %" if share else quantity(sd, sd)
 
 
+def similarity(value: float | None) -> str:
+    """A similarity from 0 to 1 to a hundredth, rounded down: what shows as 0.75 is no less."""
+    return "-" if value is None else f"{math.floor(100.0 * value + 1e-9) / 100.0:.2f}"
+
+
 def signed(value: float | None, decimals: int = 1) -> str:
     """An effect in sds with its sign: +1.3, -0.4, 0.0."""
     if value is None:
