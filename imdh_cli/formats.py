@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from imdh_cli.params import SourceParams
-    from imdh_cli.sources.base import Reader
-    from imdh_cli.sources.file import Stored
 
 
 @dataclass(frozen=True)
@@ -36,11 +29,6 @@ class Format:
     def a_file(self) -> str:
         """A file of it, in a sentence."""
         return f"a{'n' if self.title[0] in 'AEIO' else ''} {self.title} file"
-
-    def open(self, file: Stored, params: SourceParams) -> Reader:
-        """A reader of one file; its module is imported here, where it is needed."""
-        reader: Reader = import_module(f"imdh_cli.sources.{self.module}").open_part(file, params)
-        return reader
 
 
 CSV = Format("csv", "CSV", (), (".csv", ".tsv", ".tab"), "csv.file", text=True)

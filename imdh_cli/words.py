@@ -62,3 +62,10 @@ def _spelled(c: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
+
+
+def speed_in_words(speed: float) -> str:
+    """Rows per second: `1.25 million rows/s`, `31 thousand rows/s`, `240 rows/s`."""
+    if speed >= 1e5:
+        return f"{speed / 1e6:.2f} million rows/s"
+    return f"{speed / 1e3:.0f} thousand rows/s" if speed >= 1e3 else f"{speed:.0f} rows/s"

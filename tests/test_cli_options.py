@@ -178,7 +178,7 @@ def test_a_checkpoint_of_an_earlier_run_is_noted(table, tmp_path):
     ],
 )
 def test_a_speed_is_said_in_a_unit_that_shows_it(speed, words):
-    from imdh_cli.cli.messages import speed_in_words
+    from imdh_cli.words import speed_in_words
 
     assert speed_in_words(speed) == words
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import imdh_cli
 from imdh_cli.core.columns import ColumnProfile
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learn import Learned, NoRows, Snapshot, learn
@@ -192,3 +195,17 @@ def test_column_moments_of_any_parts_add_up(cuts, seed):
     np.testing.assert_allclose(total.square, np.nanvar(X, axis=0) * total.count, rtol=1e-10)
     distinct = [len(np.unique(X[~np.isnan(X[:, f]), f])) for f in range(4)]
     np.testing.assert_array_equal(total.code_counts, np.minimum(distinct, 21))
+
+
+# --- what CONTRIBUTING.md says --------------------------------------------------------------------
+
+
+def test_an_estimator_is_three_lines():
+    """Those of CONTRIBUTING.md, run as they stand there: the labels are the commands'."""
+    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    names = {"X": blobs()}
+    exec(lines, names)
+    table = pa.table({f"x{f}": names["X"][:, f] for f in range(3)})
+    labels = imdh_cli.assign(table, imdh_cli.fit(table)).column("cluster").to_numpy()
+    np.testing.assert_array_equal(names["labels"], labels)

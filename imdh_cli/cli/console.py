@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from imdh_cli.cli.messages import speed_in_words
 from imdh_cli.option import option
-from imdh_cli.words import printable
+from imdh_cli.words import printable, speed_in_words
 
 if TYPE_CHECKING:
     from imdh_cli.pipeline.feature_rows import Progress

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from imdh_cli.cli.outputs import takes_stdout
 from imdh_cli.params import Extra
 from imdh_cli.runtime import peak_memory_mb
-from imdh_cli.words import count, listing, quoted
+from imdh_cli.words import count, listing, quoted, speed_in_words
 
 if TYPE_CHECKING:
     from imdh_cli.cli.console import Console
@@ -164,10 +164,3 @@ def change_lines(changes: Iterable[Mapping[str, Any]]) -> list[str]:
         else:
             lines.append(f"{what} was split into clusters {now}")
     return lines or ["every cluster kept its tree node and its number"]
-
-
-def speed_in_words(speed: float) -> str:
-    """Rows per second: `1.25 million rows/s`, `31 thousand rows/s`, `240 rows/s`."""
-    if speed >= 1e5:
-        return f"{speed / 1e6:.2f} million rows/s"
-    return f"{speed / 1e3:.0f} thousand rows/s" if speed >= 1e3 else f"{speed:.0f} rows/s"

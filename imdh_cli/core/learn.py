@@ -84,6 +84,16 @@ class Learned:
     recounted: bool
     drifting: np.ndarray
 
+    def leaves(self, X: np.ndarray) -> np.ndarray:
+        """The leaf of each row of X (n, d), from 0 and left to right, (n,) int64."""
+        frozen = self.tree.freeze()
+        node = np.zeros(len(X), dtype=np.int64)
+        Z = self.scaling.apply(X)
+        for _ in range(frozen.depth):
+            gaps = np.einsum("ij,ij->i", Z, frozen.directions[node]) - frozen.thresholds[node]
+            node = 2 * node + np.where(gaps < 0.0, 1, 2)
+        return node - len(frozen.thresholds)
+
 
 def learn(
     rows: RowSource,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import SourceParams
@@ -86,4 +87,5 @@ def _reader(file: Stored, params: SourceParams, notes: list[str], files: int) ->
     if format.seeks and file.random is None:
         file, note = spooled(file, format.title)
         notes.append(note)
-    return format.open(file, params)
+    reader: Reader = import_module(f"imdh_cli.sources.{format.module}").open_part(file, params)
+    return reader

@@ -266,7 +266,7 @@ class ArrowStreamPart:
 
 
 def open_part(file: Stored, params: SourceParams) -> ArrowPart | ArrowStreamPart:
-    """As `Format.open`."""
+    """A reader of one file, as `formats.py` names it."""
     is_stream = file.head.startswith(CONTINUATION) or (
         file.name.lower().endswith(".arrows") and not file.head.startswith(MAGIC)
     )

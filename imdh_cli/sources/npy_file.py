@@ -132,7 +132,7 @@ class NpyPart:
 
 
 def open_part(file: Stored, params: SourceParams) -> NpyPart:
-    """As `Format.open`."""
+    """A reader of one file, as `formats.py` names it."""
     return NpyPart(file, params)
 
 

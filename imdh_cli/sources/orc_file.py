@@ -108,7 +108,7 @@ class OrcPart:
 
 
 def open_part(file: Stored, params: SourceParams) -> OrcPart:
-    """As `Format.open`."""
+    """A reader of one file, as `formats.py` names it."""
     return OrcPart(file, params)
 
 

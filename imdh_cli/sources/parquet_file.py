@@ -190,7 +190,7 @@ class ParquetPart:
 
 
 def open_part(file: Stored, params: SourceParams) -> ParquetPart:
-    """As `Format.open`."""
+    """A reader of one file, as `formats.py` names it."""
     return ParquetPart(file, params)
 
 

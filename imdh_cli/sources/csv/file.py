@@ -356,7 +356,7 @@ class CsvPart:
 
 
 def open_part(file: Stored, params: SourceParams) -> CsvPart:
-    """As `Format.open`."""
+    """A reader of one file, as `formats.py` names it."""
     part = CsvPart(file.name, file.stream, params, file.rereadable, file.path, brief=file.many)
     part.size = file.size if part.size is None else part.size
     return part

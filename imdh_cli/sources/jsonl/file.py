@@ -289,7 +289,7 @@ class JsonPart:
 
 
 def open_part(file: Stored, params: SourceParams) -> JsonPart:
-    """As `Format.open`."""
+    """A reader of one file, as `formats.py` names it."""
     return JsonPart(file, params)
 
 
