@@ -231,6 +231,10 @@ def test_an_update_of_other_features_or_depth_is_refused_by_name(tmp_path):
         (["--depth", "5"], "--depth 5"),
         (["-c", "x0,x1"], '"x2"'),
         (["--passes", "2"], "one pass"),
+        (["--alpha", "0.1"], "--alpha 0.1: the model was fitted with --alpha 0.5"),
+        (["--categorical", "onehot"], "--categorical onehot: the model was fitted with --categorical ignore"),
+        (["--id", "x1"], '--id: "x1" is a feature of the model'),
+        (["--id", "y"], '"y"'),
     ):
         with pytest.raises(ImdhError) as caught:
             run("fit", data, "--update", model, "-o", tmp_path / "n.npz", "-q", *words)
@@ -239,6 +243,18 @@ def test_an_update_of_other_features_or_depth_is_refused_by_name(tmp_path):
     pq.write_table(pq.read_table(data).rename_columns(["x0", "x1", "x2", "y"]), other)
     with pytest.raises(ImdhError, match='"x3"'):
         run("fit", other, "--update", model, "-o", tmp_path / "n.npz", "-q")
+
+
+def test_an_update_may_carry_another_id(tmp_path):
+    X = blobs(500)
+    table = {f"x{j}": X[:, j] for j in range(4)} | {"key": [f"k{i}" for i in range(500)]}
+    data, model, updated = tmp_path / "a.parquet", tmp_path / "m.npz", tmp_path / "u.npz"
+    pq.write_table(pa.table(table), data)
+    run("fit", data, "-o", model, "-q")
+    run("fit", data, "--update", model, "--id", "key", "--alpha", "0.5", "-o", updated, "-q")
+    assert load(updated).metadata["id_columns"] == ["key"]
+    run("fit", data, "--update", updated, "-o", tmp_path / "v.npz", "-q")
+    assert load(tmp_path / "v.npz").metadata["id_columns"] == ["key"]
 
 
 def test_an_update_with_text_in_a_feature_is_refused_by_name(tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from imdh_cli.cli import messages
 from imdh_cli.cli.command import argument, command
 from imdh_cli.cli.console import Console, OutputOptions
-from imdh_cli.cli.inputs import ReadingOptions, check_data, locations_of, opened, source_params
+from imdh_cli.cli.inputs import ReadingOptions, locations_of, opened, source_params
 from imdh_cli.cli.outputs import echo_json, takes_stdout
 from imdh_cli.cli.signals import finish_first
 from imdh_cli.errors import UsageError
@@ -76,8 +76,7 @@ def assign(o: AssignOptions, console: Console) -> None:
     from imdh_cli.model import load
 
     started = time.perf_counter()
-    locations = locations_of(o.data, console)
-    check_data("assign", locations, o.model)
+    locations = locations_of("assign", o.data, console, o.model)
     model = load(o.model)
     inputs = [o.model, *locations]
     if o.target is not None and o.target != "-":
@@ -85,11 +84,7 @@ def assign(o: AssignOptions, console: Console) -> None:
     reading = source_params(o.reading.source, console)
     with opened(locations, reading) as source:
         done = _labelled(o, model, source, inputs, reading.threads, console)
-        notes = list(source.notes)
-    console.close()
-    for text in notes:
-        console.note(text)
-    messages.report_rows(console, done.tally)
+        messages.report_reading(console, source, done.tally)
     messages.report_unseen(console, done.tally)
     _report(o, done, time.perf_counter() - started, console)
 

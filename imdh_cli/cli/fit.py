@@ -10,7 +10,7 @@ from imdh_cli.cli import checkpoints, messages, update
 from imdh_cli.cli.checkpoints import CheckpointOptions
 from imdh_cli.cli.command import argument, command
 from imdh_cli.cli.console import Console, OutputOptions
-from imdh_cli.cli.inputs import check_data, locations_of, opened, source_params
+from imdh_cli.cli.inputs import locations_of, opened, source_params
 from imdh_cli.cli.outputs import check_model_target, echo_json, takes_stdout, write_model
 from imdh_cli.option import Given, option
 from imdh_cli.params import PAPER_PRESET, FeatureParams, FitParams, SourceParams
@@ -74,87 +74,80 @@ def fit(o: FitOptions, console: Console) -> None:
     A list of another length is a bad row. Fields within structs are named with a point: -c location.lat.
     """
     started = time.perf_counter()
-    locations = locations_of(o.data, console)
-    check_data("fit", locations)
-    old = _model_to_update(o)
-    params = _params(o, old)
-    may_replace = o.out.force or checkpoints.went_on(o.run, o.output)
-    if not o.dry_run:
-        check_model_target(o.output, force=may_replace, inputs=locations)
-    reading = source_params(o.source, console)
-    with opened(locations, reading) as source:
-        selection = _selection(o, old, source)
-        checkpoint = _checkpoint(o, params, selection, locations, reading)
-        messages.report_selection(console, source, selection)
-        if o.features.over(FeatureParams()).columns is None and old is None:
-            messages.report_labels(console, selection)
-        checkpoints.report_stale(console, o.run, o.output, dry_run=o.dry_run)
+    job = _job(o, console)
+    with opened(job.locations, job.reading) as source:
+        selection = _selection(o, job, source, console)
         if o.dry_run:
             from imdh_cli.cli.plan import show_plan
 
-            show_plan(source, selection, params, reading.threads, as_json=o.as_json)
+            show_plan(source, selection, job.params, job.reading.threads, as_json=o.as_json)
             return
-        result = _learn(o, source, selection, params, reading.threads, checkpoint, old, console)
-        for text in source.notes:
-            console.note(text)
-    console.close()
-    write_model(result.model, o.output, force=may_replace)
+        checkpoint = _checkpoint(o, job, selection)
+        result = _learn(o, job, source, selection, checkpoint, console)
+        messages.report_reading(console, source, result.tally)
+    write_model(result.model, o.output, force=job.may_replace)
     if checkpoint is not None:
         checkpoint.remove()
-    _report(o, result, old, time.perf_counter() - started, console)
+    _report(o, job, result, time.perf_counter() - started, console)
 
 
-def _model_to_update(o: FitOptions) -> Model | None:
+@dataclass(frozen=True)
+class _Job:
+    """What is to be done, as far as it is known before anything is read."""
+
+    locations: tuple[str, ...]
+    reading: SourceParams
+    params: FitParams
+    preset: str
+    old: Model | None  # to go on from
+    may_replace: bool
+
+
+def _job(o: FitOptions, console: Console) -> _Job:
+    """Refuse now what contradicts itself, the model to go on from, or the files that are there."""
+    locations = locations_of("fit", o.data, console)
     if o.update is None:
-        return None
-    from imdh_cli.model import load
-
-    return load(o.update)
-
-
-def _params(o: FitOptions, old: Model | None) -> FitParams:
-    """What was asked for, over the preset or what the model was fitted with.
-
-    Raises
-    ------
-    UsageError
-        For what contradicts itself, the model, or any tree of this depth: before anything is read.
-    """
-    if old is None:
-        params = o.params.over(PAPER_PRESET if o.preset == "paper" else FitParams())
+        old, preset = None, o.preset
+        params = o.params.over(PAPER_PRESET if preset == "paper" else FitParams())
     else:
-        params = update.params_of_update(o.params, o.preset, old)
+        from imdh_cli.model import load
+
+        old = load(o.update)
+        params, preset = update.params_of_update(o.params, o.preset, old), old.metadata["preset"]
     o.params.over(FitParams()).prune.check()
     params.check()
-    return params
+    may_replace = o.out.force or checkpoints.went_on(o.run, o.output)
+    if not o.dry_run:
+        check_model_target(o.output, force=may_replace, inputs=locations)
+    return _Job(locations, source_params(o.source, console), params, preset, old, may_replace)
 
 
-def _selection(o: FitOptions, old: Model | None, source: Source) -> Selection:
-    if old is not None:
-        return update.selection_of_update(o.features, old, source)
+def _selection(o: FitOptions, job: _Job, source: Source, console: Console) -> Selection:
+    """The features, and what there is to say before the rows are read."""
     from imdh_cli.features import select_features
 
-    return select_features(source, o.features.over(FeatureParams()))
+    asked = o.features.over(FeatureParams())
+    if job.old is None:
+        selection = select_features(source, asked)
+    else:
+        selection = update.selection_of_update(o.features, job.old, source)
+    messages.report_selection(console, source, selection)
+    if asked.columns is None and job.old is None:
+        messages.report_labels(console, selection)
+    checkpoints.report_stale(console, o.run, o.output, dry_run=o.dry_run)
+    return selection
 
 
-def _checkpoint(
-    o: FitOptions,
-    params: FitParams,
-    selection: Selection,
-    locations: tuple[str, ...],
-    reading: SourceParams,
-) -> Checkpoint | None:
+def _checkpoint(o: FitOptions, job: _Job, selection: Selection) -> Checkpoint | None:
     """The checkpoint of this run, where one is asked for or gone on from."""
-    if o.dry_run:
-        return None
     return checkpoints.open_checkpoint(
         o.run,
         o.output,
         {
-            "parameters": params.to_dict(),
+            "parameters": job.params.to_dict(),
             "features": selection.spec.to_dict(),
-            "reading options": checkpoints.reading_identity(reading),
-            "inputs": [checkpoints.input_identity(location) for location in locations],
+            "reading options": checkpoints.reading_identity(job.reading),
+            "inputs": [checkpoints.input_identity(location) for location in job.locations],
             "model to go on from": checkpoints.input_identity(o.update) if o.update else None,
         },
     )
@@ -162,16 +155,14 @@ def _checkpoint(
 
 def _learn(
     o: FitOptions,
+    job: _Job,
     source: Source,
     selection: Selection,
-    params: FitParams,
-    threads: int,
     checkpoint: Checkpoint | None,
-    old: Model | None,
     console: Console,
 ) -> Fit:
     if not source.rereadable:
-        messages.report_keeping(console, params)
+        messages.report_keeping(console, job.params)
     messages.report_compiling(console, "standardise", "learn", "learn_leaves", "count_leaves")
     from imdh_cli.pipeline.fit import fit as fit_rows
 
@@ -181,25 +172,24 @@ def _learn(
     return fit_rows(
         source,
         selection,
-        params,
-        threads=threads,
-        preset=o.preset if old is None else old.metadata["preset"],
+        job.params,
+        threads=job.reading.threads,
+        preset=job.preset,
         on_progress=console.on_progress(),
         checkpoint=checkpoint,
-        update=old,
+        update=job.old,
     )
 
 
-def _report(o: FitOptions, result: Fit, old: Model | None, seconds: float, console: Console) -> None:
-    """What became of the rows and of the clusters: on stdout as JSON, or on stderr."""
-    messages.report_rows(console, result.tally)
+def _report(o: FitOptions, job: _Job, result: Fit, seconds: float, console: Console) -> None:
+    """What became of the columns and of the clusters: on stdout as JSON, or on stderr."""
     messages.report_drift(console, result.drifting)
     messages.report_constant(console, result.model)
     changes = None
-    if old is not None:
+    if job.old is not None:
         from imdh_cli.pipeline.prune import cluster_changes
 
-        changes = cluster_changes(old, result.model)
+        changes = cluster_changes(job.old, result.model)
     if o.as_json:
         summary = _as_dict(o, result, seconds) | ({} if changes is None else {"old_clusters": changes})
         echo_json(summary, err=takes_stdout(o.output))

@@ -29,19 +29,24 @@ class ReadingOptions:
     source: Given[SourceParams]
 
 
-def locations_of(data: tuple[str, ...], console: Console) -> tuple[str, ...]:
+def locations_of(
+    command: str, data: tuple[str, ...], console: Console, model: str | None = None
+) -> tuple[str, ...]:
     """What to read: the arguments; stdin when there are none and it is no terminal.
 
     Raises
     ------
     UsageError
         At a terminal, after the help page.
+    ModelError, DataError
+        As `check_data`.
     """
     if not data and _at_terminal():
         click.echo(click.get_current_context().get_help() + "\n", err=True)
         raise UsageError("no DATA were named", "name files or folders, or - for stdin")
     if "-" in data and _at_terminal():
         console.say("reading what is typed; Ctrl-D ends it")
+    check_data(command, data, model)
     return data or ("-",)
 
 

@@ -74,6 +74,14 @@ def report_compiling(console: Console, *functions: str) -> None:
         console.detail("compiled code cannot be kept between runs here; set NUMBA_CACHE_DIR to keep it")
 
 
+def report_reading(console: Console, source: Source, tally: Tally) -> None:
+    """What a source and its rows have to say once they are read."""
+    console.close()
+    for text in source.notes:
+        console.note(text)
+    report_rows(console, tally)
+
+
 def report_rows(console: Console, tally: Tally) -> None:
     """Rows left out: a note, loud when they are many."""
     lost = tally.skipped + tally.bad

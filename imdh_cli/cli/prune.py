@@ -73,23 +73,26 @@ def prune(o: PruneOptions, console: Console) -> None:
     o.params.over(PruneParams()).check()
     params = o.params.over(model.params.prune)
     changes = bool(o.data) or params != model.params.prune or bool(o.rename)
-    writes = o.output is not None or (changes and not o.table)
-    target, force = o.output or o.model, o.out.force or o.output is None
-    if writes:
+    target = o.output or (o.model if changes and not o.table else None)
+    force = o.out.force or o.output is None
+    if target is not None:
         check_model_target(target, force=force, inputs=o.data)
     if o.data:
         model = _recounted(model, o, console)
     changed, chosen = repruning.reprune(model, params)
     changed = repruning.rename(changed, o.rename)
-    if writes:
+    if target is not None:
         write_model(changed, target, force=force)
     _show(o, changed, chosen)
-    end = f"; wrote {messages.written(target)}" if writes else ""
-    if changes and not writes:
-        end = "; nothing written (-o FILE writes it)"
-    headline, *why = messages.choice_lines(changed, chosen)
-    console.say(headline + end)
-    for line in why:
+    _report(changed, chosen, target, console, changes=changes)
+
+
+def _report(model: Model, chosen: Pruning, target: str | None, console: Console, *, changes: bool) -> None:
+    end = "; nothing written (-o FILE writes it)" if changes else ""
+    if target is not None:
+        end = f"; wrote {messages.written(target)}"
+    headline, *why = messages.choice_lines(model, chosen)
+    for line in (headline + end, *why):
         console.say(line)
 
 
@@ -109,10 +112,7 @@ def _recounted(model: Model, o: PruneOptions, console: Console) -> Model:
             threads=reading.threads,
             on_progress=console.on_progress(),
         )
-        for text in source.notes:
-            console.note(text)
-    console.close()
-    messages.report_rows(console, tally)
+        messages.report_reading(console, source, tally)
     return counted
 
 

@@ -40,13 +40,10 @@ def survey(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summar
         source = stack.enter_context(opened(o.data, params))
         takers = [stack.enter_context(taker) for taker in _takers(summary, o, params.threads)]
         _read(summary.model, source, o, takers, tally, console)
-        notes, name = list(source.notes), source.parts[0].name if source.parts else "the data"
-        console.close()
-        for text in notes:
-            console.note(text)
-        messages.report_rows(console, tally)
+        messages.report_reading(console, source, tally)
         if not tally.used:
             why = f"none of its {tally.rows:,} rows can be used" if tally.rows else "no data rows"
+            name = source.parts[0].name if source.parts else "the data"
             raise DataError(f"{name}: {why}", "use --missing mean" if tally.skipped else None)
         for taker in takers:
             summary = taker.into(summary, tally, console)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from imdh_cli.errors import UsageError
 from imdh_cli.option import Given
@@ -29,13 +29,16 @@ def params_of_update(given: Given[FitParams], preset: str, model: Model) -> FitP
     asked = given.over(replace(old, passes="auto", recount="auto"))
     kept = [(f.name, getattr(asked.learn, f.name), getattr(old.learn, f.name)) for f in fields(LearnParams)]
     for name, now, was in [*kept, ("scale", asked.scale, old.scale)]:
-        if now != was:
-            option = "--" + name.replace("_", "-")
-            raise UsageError(
-                f"{option} {now}: the model was fitted with {option} {was}, which cannot change",
-                "leave the option out, or fit all of the data again",
-            )
+        _check_kept("--" + name.replace("_", "-"), now, was)
     return asked
+
+
+def _check_kept(option: str, now: object, was: object) -> None:
+    if now != was:
+        raise UsageError(
+            f"{option} {now}: the model was fitted with {option} {was}, which cannot change",
+            "leave the option out, or fit all of the data again",
+        )
 
 
 def selection_of_update(given: Given[FeatureParams], model: Model, source: Source) -> Selection:
@@ -51,17 +54,22 @@ def selection_of_update(given: Given[FeatureParams], model: Model, source: Sourc
     from imdh_cli.features import Selection, bind_features
 
     spec = model.spec
-    asked = given.over(FeatureParams(missing=spec.missing))
+    kept: Literal["onehot", "ignore"] = "onehot" if spec.texts else "ignore"
+    ids = tuple(model.metadata.get("id_columns", ()))
+    asked = given.over(FeatureParams(missing=spec.missing, categorical=kept, ids=ids))
+    _check_kept("--categorical", asked.categorical, kept)
     odd = sorted(set(asked.columns or spec.asked) ^ set(spec.asked))
     if odd:
         raise UsageError(
             f'-c: the features of the model are others ("{odd[0]}" is in one list only)',
             "leave -c out: the model's features are used",
         )
-    clash = set(asked.exclude) & set(spec.source_columns)
-    if clash:
-        raise UsageError(f'-x: "{min(clash)}" is a feature of the model')
+    for option, names in (("-x", asked.exclude), ("--id", asked.ids)):
+        clash = set(names) & set(spec.source_columns)
+        if clash:
+            raise UsageError(f'{option}: "{min(clash)}" is a feature of the model')
     bind_features(source, spec)
+    if asked.ids != ids:
+        source.check(asked.ids)
     left_out = [(str(name), str(why)) for name, why in model.metadata["left_out_columns"]]
-    ids = tuple(model.metadata.get("id_columns", ()))
-    return Selection(replace(spec, missing=asked.missing), left_out, [], ids)
+    return Selection(replace(spec, missing=asked.missing), left_out, [], asked.ids)
