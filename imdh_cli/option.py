@@ -11,7 +11,7 @@ one command (`cli/fit.py` and its like).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -22,17 +22,17 @@ class Option:
     """What is said of a field beside its name, its type and its default."""
 
     help: str
-    flags: tuple[str, ...]  # as typed; none: the field's name
-    default: str | None  # in words, where the value itself does not say what happens without the option
-    min: float | None
-    max: float | None
-    above: bool  # more than `min`; `min` itself is not allowed
-    choices: tuple[str, ...]  # of text; none: any
-    metavar: str | None
-    repeatable: bool  # given once for each item, not as a list with commas
-    section: str | None  # of the help page; None: that of the dataclass
-    neutral: bool  # no result depends on it
-    bare: str | None  # as if this had been typed, where the option is given without a value
+    flags: tuple[str, ...] = ()  # as typed; none: the field's name
+    default: str | None = None  # in words, where the value does not say what happens without the option
+    min: float | None = None
+    max: float | None = None
+    above: bool = False  # more than `min`; `min` itself is not allowed
+    choices: tuple[str, ...] = ()  # of text; none: any
+    metavar: str | None = None
+    repeatable: bool = False  # given once for each item, not as a list with commas
+    bare: str | None = None  # as if this had been typed, where the option is given without a value
+    section: str | None = None  # of the help page; None: that of the dataclass
+    neutral: bool = False  # no result depends on it
 
     def allows(self, value: Any) -> bool:
         """Whether a value of the field's type is in its range; words and null have none."""
@@ -42,26 +42,9 @@ class Option:
         return low and (self.max is None or value <= self.max)
 
 
-def option(
-    value: T,
-    help: str,
-    *flags: str,
-    default: str | None = None,
-    min: float | None = None,
-    max: float | None = None,
-    above: bool = False,
-    choices: tuple[str, ...] = (),
-    metavar: str | None = None,
-    repeatable: bool = False,
-    section: str | None = None,
-    neutral: bool = False,
-    bare: str | None = None,
-) -> T:
-    """A field of a dataclass that is an option of the command line; see `Option`."""
-    known = Option(
-        help, flags, default, min, max, above, choices, metavar, repeatable, section, neutral, bare
-    )
-    said: T = field(default=value, metadata={"option": known})
+def option(value: T, help: str, *flags: str, **known: Any) -> T:
+    """A field of a dataclass that is an option of the command line. known: as `Option` names it."""
+    said: T = field(default=value, metadata={"option": Option(help, flags, **known)})
     return said
 
 
@@ -145,6 +128,3 @@ def build(kind: type[T], values: Mapping[str, Any]) -> T:
             names = {p.name for p in parameters(inner)}
             made[f.name] = Given({name: value for name, value in values.items() if name in names})
     return kind(**made)
-
-
-__all__ = ["MISSING", "Given", "Option", "Parameter", "borrowed", "build", "option", "parameters"]
