@@ -143,6 +143,13 @@ class FitParams:
         None, "Rows that the shuffle buffer holds.", default="200000, or what 512 MB hold", min=1
     )
     seed: int = option(0, "Of the start and the shuffle.", min=0)
+    sample: int | None = option(
+        None,
+        "Learn from so many rows, drawn uniformly from all of DATA, which is read once. The figures are of "
+        "these rows, or with --recount yes of all.",
+        default="all rows",
+        min=1,
+    )
 
     def check(self) -> None:
         """UsageError when more clusters are asked for than any tree of this depth has."""

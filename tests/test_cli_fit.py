@@ -201,6 +201,7 @@ def test_every_parameter_is_kept_in_the_model(world, tmp_path):
                   "reseat": "no"},
         "prune": {"clusters": 3, "weight": "ss", "elbow": "paper", "min_size": 2, "max_clusters": None},
         "passes": 3, "recount": "no", "scale": "none", "shuffle": "none", "buffer_rows": 1000, "seed": 9,
+        "sample": None,
     }  # fmt: skip
     m = arrays(tmp_path / "m.npz")
     assert m["directions"].shape == (31, 3)

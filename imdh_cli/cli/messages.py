@@ -134,7 +134,10 @@ def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
     sizes = ", ".join(f"{n:,}" for n in model.cluster_sizes()[:12])
     more = "" if model.n_clusters <= 12 else " ..."
     counted = int(model.counts[0])
-    of = "" if counted == model.metadata["rows"]["used"] else f" of the last {counted:,}"
+    learned = model.metadata.get("learned_rows")
+    if learned is not None:
+        yield f"learned from {learned:,} of these rows{', all counted' if counted > learned else ''}"
+    of = "" if counted in (model.metadata["rows"]["used"], learned) else f" of the last {counted:,}"
     yield f"rows in each{of}: {sizes}{more}; {count(result.pruning.largest, 'leaf', 'leaves')} in use"
     speed = speed_in_words(rows_met(result) / seconds)
     yield f"{seconds:.1f} s, {speed}, {peak_memory_mb():.0f} MB at most; wrote {written(output)}"

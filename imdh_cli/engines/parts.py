@@ -232,11 +232,9 @@ def finished(
     learned = replace(learned, statistics=counted, recounted=True)
     check_range(learned, spec.names, params.scale)
     chosen = prune(learned, params.prune)
-    about = describe(
-        learned, chosen, params, spec, Provenance(tally.row_counts(), tally.cell_counts(), **provenance)
-    )
-    if learned.rows < tally.used:
-        about["learned_rows"] = learned.rows
+    rows = Provenance(tally.row_counts(), tally.cell_counts(), **provenance)
+    sampled = learned.rows if learned.rows < tally.used else None
+    about = describe(learned, chosen, params, spec, rows, learned_rows=sampled)
     model = build(learned, spec.names, chosen, about)
     # Learning can go on from it where it has met all rows.
     kept = [name for name in model.extras if not name.startswith("window_")]

@@ -74,8 +74,12 @@ def describe(
     spec: FeatureSpec,
     provenance: Provenance,
     drifting: Sequence[str] = (),
+    learned_rows: int | None = None,
 ) -> dict[str, Any]:
-    """What a model says of itself: nothing that depends on time, threads or folders."""
+    """What a model says of itself: nothing that depends on time, threads or folders.
+
+    learned_rows : how many, where the tree was learned from a sample.
+    """
     how = "recounted" if learned.recounted else "windowed" if learned.passes == 1 else "last pass"
     return {
         "program": "imdh",
@@ -96,6 +100,7 @@ def describe(
             **{package: version(package) for package in ("numpy", "numba", "pyarrow")},
         },
         "notes": [f"early and late rows differ in {name}" for name in drifting],
+        **({} if learned_rows is None else {"learned_rows": learned_rows}),
         **({"cluster_names": dict(provenance.cluster_names)} if provenance.cluster_names else {}),
     }
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from imdh_cli.core.learn import NoRows, learn
+import numpy as np
+
+from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.counter import Counter
+from imdh_cli.core.learn import Learned, NoRows, learn
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Selection, Tally
@@ -13,6 +17,8 @@ from imdh_cli.model.build import Provenance, build, check_range, describe, learn
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.checkpoint import Checkpoint
 from imdh_cli.pipeline.feature_rows import FeatureRows, OnProgress
+from imdh_cli.rows.sample import UniformSample
+from imdh_cli.rows.source import IN_ORDER, ArrayRows
 from imdh_cli.sources.base import Source
 
 
@@ -69,10 +75,17 @@ def fit(
                 "leave --passes and --recount out, and recount with imdh prune MODEL all of the data",
             )
         params = replace(params, passes=1, recount="no")
+    if params.sample is not None and (update is not None or checkpoint is not None):
+        raise UsageError(
+            "--sample learns anew, in one go", "leave --sample out, or --update, --checkpoint and --resume"
+        )
     rows = FeatureRows(source, selection.spec, on_progress, params=params, threads=threads)
     state = None if update is None else learner_state(update)
     try:
-        learned = learn(rows, params, state, threads=threads, snapshots=checkpoint)
+        if params.sample is None:
+            learned = learn(rows, params, state, threads=threads, snapshots=checkpoint)
+        else:
+            learned = _learn_sample(rows, params, params.sample, threads)
     except NoRows as error:
         raise rows.no_rows() from error
     names = selection.spec.names
@@ -90,9 +103,36 @@ def fit(
     )
     if update is not None:
         provenance = provenance.after(update.metadata)
-    about = describe(learned, chosen, params, selection.spec, provenance, drifting)
+    sampled = learned.rows if params.sample is not None and learned.rows < tally.used else None
+    about = describe(learned, chosen, params, selection.spec, provenance, drifting, sampled)
     model = build(learned, names, chosen, about)
     return Fit(model, chosen, tally, learned.passes, learned.recounted, drifting)
+
+
+def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int) -> Learned:
+    """Learn from a uniform sample, in the coordinates of all rows; count it, or where asked all rows."""
+    if params.recount == "yes" and not rows.rereadable:
+        raise UsageError(
+            "--sample with --recount yes reads the data twice, and a stream can be read once",
+            "leave --recount out, or write the stream to a file first",
+        )
+    columns = ColumnProfile(rows.n_features)
+    sample = UniformSample(size, rows.n_features, np.random.default_rng([params.seed, 9, 0]))
+    for X in rows.blocks(IN_ORDER):
+        columns.add(X)
+        sample.add(X)
+    held = sample.rows()
+    in_memory = replace(params, buffer_rows=max(1, len(held)))
+    learned = learn(ArrayRows(held), in_memory, columns=columns, threads=threads)
+    if params.recount != "yes":
+        return learned
+    counter = Counter(learned.tree.freeze(), learned.scaling, threads)
+    try:
+        for X in rows.blocks(IN_ORDER):
+            counter.update(X)
+    finally:
+        counter.join()
+    return replace(learned, statistics=counter.statistics())
 
 
 def _left_out(source: Source, selection: Selection) -> list[list[str]]:

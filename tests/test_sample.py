@@ -1,0 +1,114 @@
+"""`--sample`: a uniform sample in one reading, and what is learned from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+import imdh_cli
+from imdh_cli.rows.sample import UniformSample
+from tests.cli import imdh
+
+
+@given(
+    n=st.integers(0, 300),
+    size=st.integers(1, 320),
+    cuts=st.lists(st.integers(0, 300), max_size=6).map(sorted),
+)
+def test_a_sample_is_rows_in_their_order_however_they_come(n, size, cuts):
+    X = np.arange(2.0 * n).reshape(n, 2)
+    found = []
+    for parts in ([X], np.split(X, cuts)):
+        sample = UniformSample(size, 2, np.random.default_rng(3))
+        for part in parts:
+            sample.add(part)
+        found.append(sample.rows())
+    np.testing.assert_array_equal(*found)
+    assert len(found[0]) == min(n, size)
+    assert (np.diff(found[0][:, 0]) > 0).all()
+    assert set(found[0][:, 0]) <= set(X[:, 0])
+
+
+def test_every_row_is_as_likely():
+    drawn = np.zeros(1000)
+    for seed in range(300):
+        sample = UniformSample(50, 1, np.random.default_rng(seed))
+        for part in np.split(np.arange(1000.0)[:, None], 10):
+            sample.add(part)
+        drawn[sample.rows()[:, 0].astype(int)] += 1
+    tenths = drawn.reshape(10, -1).sum(axis=1)
+    np.testing.assert_allclose(tenths, 1500, atol=5 * np.sqrt(1500 * 0.95))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Planted clusters in a file that is sorted by them."""
+    folder = tmp_path_factory.mktemp("sample")
+    rng = np.random.default_rng(0)
+    truth = np.sort(rng.integers(0, 5, 30_000))
+    X = rng.standard_normal((30_000, 4)) + 7.0 * rng.standard_normal((5, 4))[truth]
+    pq.write_table(pa.table({f"x{f}": X[:, f] for f in range(4)}), folder / "t.parquet")
+    return folder, X, truth
+
+
+def test_a_sample_of_a_sorted_file_finds_its_clusters(world):
+    folder, X, truth = world
+    done = imdh("fit", folder / "t.parquet", "--sample", 3000, "-o", folder / "m.npz", "-f")
+    assert "learned from 3,000 of these rows" in done.err
+    model = imdh_cli.load(folder / "m.npz")
+    assert model.metadata["learned_rows"] == model.counts[0] == 3000
+    assert model.metadata["rows"]["used"] == 30_000
+    np.testing.assert_allclose(model.center, X.mean(axis=0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(model.scale, X.std(axis=0), rtol=1e-12)
+    imdh("assign", folder / "m.npz", folder / "t.parquet", "-o", folder / "l.parquet", "-f")
+    labels = pq.read_table(folder / "l.parquet").column("cluster").to_numpy()
+    assert adjusted_rand_score(truth, labels) > 0.98
+    assert "learned from 3,000 of them" in " ".join(imdh("report", folder / "m.npz").text.split())
+
+
+def test_all_rows_are_counted_where_asked(world):
+    folder, _, _ = world
+    words = ("fit", folder / "t.parquet", "--sample", 3000, "--recount", "yes", "-f")
+    done = imdh(*words, "-o", folder / "all.npz")
+    assert "learned from 3,000 of these rows, all counted" in done.err
+    imdh("fit", folder / "t.parquet", "--sample", 3000, "-o", folder / "m.npz", "-f")
+    imdh("prune", folder / "m.npz", folder / "t.parquet", "-o", folder / "pruned.npz", "-f")
+    one, other = imdh_cli.load(folder / "all.npz"), imdh_cli.load(folder / "pruned.npz")
+    np.testing.assert_array_equal(one.counts, other.counts)
+    np.testing.assert_array_equal(one.histograms, other.histograms)
+    assert one.counts[0] == 30_000
+
+
+def test_a_sample_of_more_rows_than_there_are_is_a_fit_of_all(world):
+    folder, _, _ = world
+    imdh("fit", folder / "t.parquet", "--sample", 10**6, "-o", folder / "s.npz", "-f")
+    imdh("fit", folder / "t.parquet", "-o", folder / "w.npz", "-f")
+    one, other = imdh_cli.load(folder / "s.npz"), imdh_cli.load(folder / "w.npz")
+    for name, array in other.arrays().items():
+        if name != "metadata":
+            np.testing.assert_array_equal(one.arrays()[name], array, err_msg=name)
+    assert "learned_rows" not in one.metadata
+
+
+def test_a_stream_is_sampled_in_one_reading(world):
+    folder, _, _ = world
+    text = "a,b\n" + "".join(f"{i % 97},{i * i % 89}\n" for i in range(5000))
+    words = ("fit", "-", "--sample", 500, "-o", folder / "c.npz", "-f")
+    done = imdh(*words, stdin=text.encode())
+    assert "learned from 500 of these rows" in done.err
+    refused = imdh(*words, "--recount", "yes", stdin=text.encode(), status=2)
+    assert "a stream can be read once" in refused.err
+
+
+@pytest.mark.parametrize("more", [("--checkpoint", 1), ("--update", "m.npz")])
+def test_a_sample_does_not_go_on(world, more):
+    folder, _, _ = world
+    imdh("fit", folder / "t.parquet", "-o", folder / "m.npz", "-f")
+    more = tuple(folder / w if w == "m.npz" else w for w in more)
+    done = imdh("fit", folder / "t.parquet", "--sample", 99, "-o", folder / "n.npz", "-f", *more, status=2)
+    assert "leave --sample out" in done.err
