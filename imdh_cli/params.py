@@ -25,7 +25,8 @@ class SourceParams:
     SECTION: ClassVar[str] = "Reading DATA"
     null_values: tuple[str, ...] | None = option(
         None,
-        "CSV: text that means missing, beside the empty cell, NA, null, NaN and the like; repeatable.",
+        "A number or text that means missing, or column=value; beside the empty cell and, in CSV, NA, null "
+        "and the like. Repeatable; a model remembers it.",
         "--null-value",
         repeatable=True,
     )  # None: the usual spellings

@@ -21,6 +21,8 @@ from imdh_cli.export.dialects import DIALECTS, Dialect, check_names, check_text,
 from imdh_cli.features import Column
 from imdh_cli.features.matrix import LARGEST
 from imdh_cli.model import Cut, Model, walk
+from imdh_cli.sources.csv.numbers import null_numbers
+from imdh_cli.sources.nulls import Nulls
 from imdh_cli.words import count, printable
 
 # In one sum or conjunction: engines limit the depth of an expression (DuckDB 1,000), and a chain is as deep
@@ -88,6 +90,9 @@ class _Labels:
         for column in model.spec.columns:
             for level in column.levels or ():
                 check_text(level, f'level of column "{column.name}"')
+        self.nulls = Nulls.of(model.spec.null_values, model.spec.source_columns)
+        for text in model.spec.null_values:
+            check_text(text, "value of --null-value")
         cuts = list(self.root) if isinstance(self.root, Cut) else []
         self.n_cuts = len(cuts)
         self.used = np.any([cut.direction != 0.0 for cut in cuts], axis=0) if cuts else np.zeros(0, bool)
@@ -209,7 +214,8 @@ class _Labels:
         tiny = SMALL_Z * scale
         if dialect.raises_underflow and center - tiny != center:
             low, high = number(center - tiny, dialect), number(center + tiny, dialect)
-            arms.insert(0, (f"{guard} BETWEEN {low} AND {high}", number(0.0, dialect)))
+            near = f"{guard} BETWEEN {low} AND {high}{self._not_null_value(column, guard)}"
+            arms.insert(0, (near, number(0.0, dialect)))
         return arms
 
     def _of_level(self, j: int, column: Column, place: int) -> list[tuple[str, str]]:
@@ -250,9 +256,23 @@ class _Labels:
     def _usable(self, column: Column, place: int) -> str:
         """A number up to 1e100 in size: NaN is more than all of them, or false; NULL is not true."""
         _, guard = self._cell(column, place)
+        other = self._not_null_value(column, guard)
         if column.levels is not None:
-            return f"{guard} IS NOT NULL"
-        return f"{guard} BETWEEN {number(-LARGEST, self.dialect)} AND {number(LARGEST, self.dialect)}"
+            return f"{guard} IS NOT NULL{other}"
+        return f"{guard} BETWEEN {number(-LARGEST, self.dialect)} AND {number(LARGEST, self.dialect)}{other}"
+
+    def _not_null_value(self, column: Column, guard: str) -> str:
+        """That a cell is none of what `--null-value` said; a number may be one of float32, too."""
+        texts = self.nulls.texts(column.name)
+        if not texts:
+            return ""
+        if column.levels is not None:
+            values = [self.dialect.text(text) for text in texts]
+        else:
+            numbers = null_numbers(texts).to_numpy()
+            both = dict.fromkeys([*numbers.tolist(), *numbers.astype(np.float32).astype(float).tolist()])
+            values = [number(v, self.dialect) for v in both if np.isfinite(v)]
+        return f" AND {guard} NOT IN ({', '.join(values)})" if values else ""
 
     def _clipped(self, z: str, low: float, high: float) -> str:
         return f"LEAST(GREATEST({z}, {number(low, self.dialect)}), {number(high, self.dialect)})"

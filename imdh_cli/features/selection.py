@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec, Items
 from imdh_cli.params import FeatureParams
 from imdh_cli.sources.base import Source, nearest, typed
 from imdh_cli.sources.nested import is_list, vector_length
+from imdh_cli.sources.nulls import Nulls
 from imdh_cli.words import quoted
 
 ID_ROWS = 30  # fewer rows than this say nothing about what is an identifier
@@ -71,6 +72,8 @@ def select_features(source: Source, params: FeatureParams) -> Selection:
     else:
         selection = _default(source, params, named)
     source.expect(lengths=selection.spec.lengths)
+    Nulls.of(source.null_values, source.schema.names).check(source.schema.names)
+    selection.spec = replace(selection.spec, null_values=source.null_values)
     return selection
 
 
@@ -86,7 +89,7 @@ def bind_features(source: Source, spec: FeatureSpec) -> None:
         return  # an input without a single byte has no rows
     source.expose(spec.source_columns)
     _check_known(source, spec)
-    source.expect(numbers=spec.numbers, texts=spec.texts, lengths=spec.lengths)
+    source.expect(numbers=spec.numbers, texts=spec.texts, lengths=spec.lengths, nulls=spec.null_values)
     for column in spec.columns:
         kind = kind_of(source.schema.field(column.name))
         if column.name in source.hive_columns:

@@ -73,6 +73,7 @@ class FeatureSpec:
 
     columns: tuple[Column, ...]
     missing: Missing = "skip"
+    null_values: tuple[str, ...] = ()  # what else is missing, as `--null-value` said
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -111,7 +112,8 @@ class FeatureSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as the model's metadata keep them."""
-        return {"columns": [column.to_dict() for column in self.columns], "missing": self.missing}
+        plain = {"columns": [column.to_dict() for column in self.columns], "missing": self.missing}
+        return plain | ({"null_values": list(self.null_values)} if self.null_values else {})
 
     @classmethod
     def from_dict(cls, values: Any) -> FeatureSpec:
@@ -124,10 +126,12 @@ class FeatureSpec:
         """
         try:
             columns = tuple(_column(c) for c in values["columns"])
-            missing = values["missing"]
+            missing, nulls = values["missing"], values.get("null_values", [])
         except (KeyError, TypeError) as error:
             raise ModelError(f"the model's feature list is damaged: {error!r}") from error
-        spec = cls(columns, missing)
+        if not isinstance(nulls, list) or not all(isinstance(value, str) for value in nulls):
+            raise ModelError("the model's feature list is damaged")
+        spec = cls(columns, missing, tuple(nulls))
         if missing not in get_args(Missing) or not columns or sum(c.width for c in columns) > MAX_LENGTH:
             raise ModelError("the model's feature list is damaged")
         if len(set(spec.source_columns)) < len(columns) or len(set(spec.names)) < len(spec.names):

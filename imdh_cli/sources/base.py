@@ -116,6 +116,7 @@ class Source(Protocol):
     hive_columns : from `key=value` folders; never features.
     id_columns : known to be an index (pandas metadata).
     absent : columns that some part does not have -> the first such part.
+    null_values : as `--null-value` says them, the model's too.
     derived : columns that `expose` made -> the column of the input and the way to the field within it.
     """
 
@@ -129,6 +130,7 @@ class Source(Protocol):
     hive_columns: tuple[str, ...]
     id_columns: tuple[str, ...]
     absent: dict[str, str]
+    null_values: tuple[str, ...]
     derived: dict[str, tuple[str, ...]]
 
     @property
@@ -172,6 +174,7 @@ class Source(Protocol):
         numbers: Iterable[str] = (),
         texts: Iterable[str] = (),
         lengths: Mapping[str, int] = ...,
+        nulls: Iterable[str] = ...,
     ) -> None:
         """Read these columns as numbers, as text, or as lists of a length, whatever they look like."""
         ...

@@ -15,6 +15,7 @@ from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns
 from imdh_cli.sources.csv.errors import shown
 from imdh_cli.sources.nested import field_within, is_list, take_field, to_vectors
+from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.promote import promoted
 from imdh_cli.words import quoted
 
@@ -62,6 +63,7 @@ class TableSource:
         self.id_columns = tuple(dict.fromkeys(i for r in self._readers for i in r.id_columns))
         self.derived: dict[str, tuple[str, ...]] = {}
         self._lengths: dict[str, int] = {}
+        self.null_values = params.null_values or ()
         self._restart()
         self.schema = pa.schema([])
         self._unite()
@@ -99,12 +101,14 @@ class TableSource:
         numbers: Iterable[str] = (),
         texts: Iterable[str] = (),
         lengths: Mapping[str, int] = MappingProxyType({}),
+        nulls: Iterable[str] = (),
     ) -> None:
         """Read these columns as numbers, as text, or as lists of a length, whatever they look like.
 
         Only files without types (CSV) follow; a word among numbers, and a list of another length, is then a
-        bad row.
+        bad row. nulls : more of what `--null-value` says.
         """
+        self.null_values = tuple(dict.fromkeys([*self.null_values, *nulls]))
         numbers, texts = list(numbers), list(texts)
         texts += [
             name for name in lengths if not is_list(self._type(name))
@@ -116,6 +120,7 @@ class TableSource:
                 reader.expect(
                     numbers=[n for n in numbers if n in there],
                     texts=[t for t in texts if t in there],
+                    nulls=self.null_values,
                 )
         self._unite()
 
@@ -139,7 +144,7 @@ class TableSource:
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         self.check(features, keep)
         chunks = _first_rows(self._chunks(list(features), list(keep)), self._params.max_rows)
-        return self._with_lists(chunks, features)
+        return self._finished(chunks, features)
 
     def fragments(self, features: Sequence[str]) -> list[Fragment] | None:
         self.check(features)
@@ -184,7 +189,12 @@ class TableSource:
             lacking -= table.num_rows
             columns_ = [self._column(i, table, f, table.num_rows, exact=False) for f in schema]
             tables.append(pa.table(columns_, schema=schema))
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+        table = pa.concat_tables(tables) if tables else schema.empty_table()
+        nulls = self._nulls()
+        if not nulls:
+            return table
+        batches = [_with_nulls(batch, nulls) for batch in table.to_batches()]
+        return pa.Table.from_batches(batches, table.schema)
 
     def close(self) -> None:
         for reader in self._readers:
@@ -203,7 +213,7 @@ class TableSource:
     def _fragment_chunks(self, i: int, fragment: Fragment, schemas: Schemas) -> Callable[[], Iterator[Chunk]]:
         def chunks() -> Iterator[Chunk]:
             fitted = self._fitted(i, fragment.chunks(), schemas, None)
-            return self._with_lists(_first_rows(fitted, fragment.rows), schemas[0].names)
+            return self._finished(_first_rows(fitted, fragment.rows), schemas[0].names)
 
         return chunks
 
@@ -324,10 +334,17 @@ class TableSource:
             yield Chunk(left, right, chunk.bad, origin)
         self._count_bytes(i)
 
-    def _with_lists(self, chunks: Iterator[Chunk], features: Sequence[str]) -> Iterator[Chunk]:
-        """The same chunks, lists of a known length as fixed-size lists; another length is a bad row."""
+    def _finished(self, chunks: Iterator[Chunk], features: Sequence[str]) -> Iterator[Chunk]:
+        """The same chunks, lists of a known length as fixed-size lists, null for what is said to be missing;
+        a list of another length is a bad row."""
         places = [(at, n, self._lengths[n]) for at, n in enumerate(features) if n in self._lengths]
-        return (self._listed(chunk, places) for chunk in chunks) if places else chunks
+        if places:
+            chunks = (self._listed(chunk, places) for chunk in chunks)
+        nulls = self._nulls()
+        return (_without(chunk, nulls) for chunk in chunks) if nulls else chunks
+
+    def _nulls(self) -> Nulls:
+        return Nulls.of(self.null_values, self.schema.names, self._params.decimal)
 
     def _listed(self, chunk: Chunk, places: Sequence[tuple[int, str, int]]) -> Chunk:
         columns, bad = chunk.features.columns, chunk.bad
@@ -401,6 +418,16 @@ class TableSource:
                 f"cannot be read as {field.type}: {str(error).splitlines()[0]}",
                 "write the files with one type for each column",
             ) from error
+
+
+def _without(chunk: Chunk, nulls: Nulls) -> Chunk:
+    return chunk._replace(features=_with_nulls(chunk.features, nulls))
+
+
+def _with_nulls(batch: pa.RecordBatch, nulls: Nulls) -> pa.RecordBatch:
+    names = batch.schema.names
+    columns = [nulls.apply(column, name) for name, column in zip(names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=names) if names else batch
 
 
 def not_a_list(chunk: Chunk, row: int, name: str, cell: pa.Scalar, length: int) -> DataError:

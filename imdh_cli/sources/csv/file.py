@@ -34,6 +34,7 @@ from imdh_cli.sources.csv.parser import BlockParser, Fault, Layout, Rows, ordere
 from imdh_cli.sources.csv.scanner import Block, RecordTooLong, Scanner, UnclosedQuote, blocks, line_count
 from imdh_cli.sources.encoding import Encoding, encoding_of
 from imdh_cli.sources.file import Stored
+from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.text_file import OpenText, TextFile
 
 BLOCK = 2 << 20  # bytes parsed at a time
@@ -167,7 +168,9 @@ class CsvPart:
         assert isinstance(parsed, Rows)
         return pa.Table.from_batches([parsed.features.slice(0, rows)])
 
-    def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
+    def expect(
+        self, *, numbers: Iterable[str] = (), texts: Iterable[str] = (), nulls: Iterable[str] = ()
+    ) -> None:
         """Read these columns as numbers, or as text, whatever the sample looked like.
 
         In a column of words that are to be numbers, true is 1 and false is 0.
@@ -177,7 +180,13 @@ class CsvPart:
         check_columns(types, self.schema.names, self.name)
         self._free = self._free and not numbers
         words = {n for n in numbers if self.schema.field(n).type == pa.string()}
-        self._layout = replace(self._layout, truths=self._layout.truths | words)
+        more = Nulls.of(nulls, self._layout.names)
+        self._layout = replace(
+            self._layout,
+            truths=self._layout.truths | words,
+            nulls=tuple(dict.fromkeys((*self._layout.nulls, *more.everywhere))),
+            column_nulls={**self._layout.column_nulls, **more.columns},
+        )
         self.schema = pa.schema((f.name, types.get(f.name, f.type)) for f in self.schema)
 
     def close(self) -> None:
@@ -201,12 +210,14 @@ class CsvPart:
             text.close()
         else:
             self._head, self._stream = head, text
+        nulls = Nulls.of(self._params.null_values or (), self._dialect.names)
         self._layout = Layout(
             names=self._dialect.names,
             delimiter=self._dialect.delimiter,
             decimal=self._params.decimal,
             encoding=self._text.encoding,
-            nulls=tuple(dict.fromkeys((*USUAL_NULLS, *(self._params.null_values or ())))),
+            nulls=tuple(dict.fromkeys((*USUAL_NULLS, *nulls.everywhere))),
+            column_nulls=nulls.columns,
             skip=self._params.on_bad_row == "skip",
             header=self._params.header,
         )

@@ -59,7 +59,6 @@ class Survey:
         self._text = text
         self._layout = layout
         self._dialect = dialect
-        self._nulls = pa.array(layout.nulls, pa.string())
         self._evidence = {n: Evidence() for n in layout.names}
 
     def see_start(self, rows: bytes, ended: bool) -> None:
@@ -119,7 +118,8 @@ class Survey:
         if words:
             table, _ = _read(whole, self._layout, words)
             for name, column in zip(table.column_names, table.columns, strict=True):
-                self._evidence[name].see(column.combine_chunks(), self._nulls, self._layout.decimal)
+                nulls = pa.array([*self._layout.nulls, *self._layout.column_nulls.get(name, ())], pa.string())
+                self._evidence[name].see(column.combine_chunks(), nulls, self._layout.decimal)
 
 
 def whole_records(text: bytes, delimiter: bytes, ended: bool) -> bytes:

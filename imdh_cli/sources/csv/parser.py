@@ -10,7 +10,7 @@ import codecs
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,7 +71,7 @@ class Fault:
 class Layout:
     """What has to be known of a file to parse its blocks.
 
-    nulls : the spellings of a missing value.
+    nulls : the spellings of a missing value in all columns; column_nulls : in one.
     skip : rows that cannot be used become null rows marked bad; otherwise they are a Fault.
     header : the names come from the file.
     truths : columns in which true is 1 and false is 0.
@@ -85,6 +85,7 @@ class Layout:
     skip: bool
     header: bool = True
     truths: frozenset[str] = frozenset()
+    column_nulls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def single(self) -> bool:
@@ -208,11 +209,15 @@ class BlockParser:
         numbers = {}
         for name in self._numeric:
             numbers[name], mask = to_numbers(
-                text[name], self._nulls, self.layout.decimal, truths=name in self.layout.truths
+                text[name], self._nulls_of(name), self.layout.decimal, truths=name in self.layout.truths
             )
             if mask is not None:
                 wrong[name] = Wrong(mask, text[name])
         return numbers
+
+    def _nulls_of(self, name: str) -> pa.Array:
+        own = self.layout.column_nulls.get(name)
+        return self._nulls if own is None else pa.array([*self.layout.nulls, *own], pa.string())
 
     def _first_fault(self, block: Block, ragged: list[tuple[int, int]], wrong: dict[str, Wrong]) -> Fault:
         column, value, cells = "", "", None

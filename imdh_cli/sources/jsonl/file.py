@@ -35,6 +35,7 @@ from imdh_cli.sources.encoding import encoding_of
 from imdh_cli.sources.file import Stored
 from imdh_cli.sources.jsonl.inference import DOUBLE, Evidence, loads
 from imdh_cli.sources.jsonl.parser import Fault, Parser, Rows
+from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.signatures import shell_word
 from imdh_cli.sources.text_file import OpenText, TextFile
 
@@ -68,6 +69,7 @@ class JsonPart:
         self.bytes_read = 0
         self.bad_rows = 0
         self._params = params
+        self._null_values = params.null_values or ()
         path = file.path if file.rereadable else None
         encoding = encoding_of(params.encoding)
         self._text = TextFile(file.name, file.stream, encoding, self._count, path)
@@ -123,10 +125,13 @@ class JsonPart:
         assert isinstance(parsed, Rows)
         return pa.Table.from_batches([parsed.features.slice(0, rows)])
 
-    def expect(self, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
+    def expect(
+        self, *, numbers: Iterable[str] = (), texts: Iterable[str] = (), nulls: Iterable[str] = ()
+    ) -> None:
         """Read these columns as numbers, or as text, whatever the sample looked like."""
         types = {**dict.fromkeys(numbers, DOUBLE), **dict.fromkeys(texts, pa.string())}
         check_columns(types, self.schema.names, self.name)
+        self._null_values = (*self._null_values, *nulls)
         self.schema = pa.schema([(f.name, types.get(f.name, f.type)) for f in self.schema])
 
     def close(self) -> None:
@@ -185,7 +190,7 @@ class JsonPart:
             {name: self.schema.field(name).type for name in features},
             tuple(keep),
             {name: seen.stored() for name, seen in self._fields.items()},
-            self._params.null_values or (),
+            Nulls.of(self._null_values, self.schema.names),
             skip=self._params.on_bad_row == "skip",
             encoding=self._text.encoding if self._text.encoding.kind == "single" else None,
         )

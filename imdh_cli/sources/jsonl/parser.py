@@ -20,6 +20,7 @@ import pyarrow.types as pt
 from imdh_cli.sources.csv.numbers import USUAL_NULLS, to_numbers
 from imdh_cli.sources.encoding import Encoding, check_utf8, to_utf8
 from imdh_cli.sources.jsonl.inference import Number, loads
+from imdh_cli.sources.nulls import Nulls
 
 
 class Fault(NamedTuple):
@@ -50,14 +51,14 @@ class Parser:
     """Parses blocks for one choice of columns. Has no state of its own: threads share it.
 
     features : names and the types that they are to have. keep : the names of what is passed through.
-    stored : what the fields hold, as far as is known. nulls : texts that mean missing, beside the usual ones
+    stored : what the fields hold, as far as is known. nulls : what means missing, beside the usual spellings
     where a number belongs. encoding : of one byte a character, to be converted from.
     """
 
     features: Mapping[str, pa.DataType]
     keep: tuple[str, ...]
     stored: Mapping[str, pa.DataType]
-    nulls: tuple[str, ...]
+    nulls: Nulls
     skip: bool
     encoding: Encoding | None
 
@@ -96,27 +97,27 @@ class Parser:
             if table.num_rows != n:
                 raise pa.ArrowInvalid("several records in a line")
         columns = {name: _chunk(table.column(name)) for name in plain}
-        features = {name: self._feature(columns[name], kind) for name, kind in self.features.items()}
+        features = {name: self._feature(name, columns[name], kind) for name, kind in self.features.items()}
         kept = {name: columns[name].cast(pa.string()) for name in self.keep}
         return Rows(_batch(features, n), _batch(kept, n) if self.keep else None, None, data.count(b"\n"))
 
-    def _feature(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    def _feature(self, name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
         if pt.is_string(column.type) and pt.is_floating(kind):
-            numbers, wrong = to_numbers(column, self._null_numbers())
+            numbers, wrong = to_numbers(column, self._null_numbers(name))
             if wrong is not None:
                 raise pa.ArrowInvalid("a word among numbers")
             return numbers
         if pt.is_string(column.type):
-            return pc.if_else(pc.is_in(column, value_set=self._null_texts()), None, column)
+            return pc.if_else(pc.is_in(column, value_set=self._null_texts(name)), None, column)
         if column.type != kind and pt.is_nested(column.type):
             raise pa.ArrowInvalid("taken apart as they are written")
         return column if column.type == kind else column.cast(kind, safe=False)
 
-    def _null_texts(self) -> pa.Array:
-        return pa.array(self.nulls, pa.string())
+    def _null_texts(self, name: str) -> pa.Array:
+        return pa.array(self.nulls.texts(name), pa.string())
 
-    def _null_numbers(self) -> pa.Array:
-        return pa.array([*USUAL_NULLS, *self.nulls], pa.string())
+    def _null_numbers(self, name: str) -> pa.Array:
+        return pa.array([*USUAL_NULLS, *self.nulls.texts(name)], pa.string())
 
     def _slowly(self, data: bytes) -> Rows | Fault:
         """Line by line, for a block in which something is out of the ordinary."""
@@ -139,7 +140,7 @@ class Parser:
         n = len(records)
         features = {}
         for name, kind in self.features.items():
-            features[name], wrong = self._column([r.get(name) for r in records], kind)
+            features[name], wrong = self._column(name, [r.get(name) for r in records], kind)
             faults += [
                 Fault(places[i], i, None, name, str(_text(records[i][name])))
                 for i in np.flatnonzero(wrong).tolist()
@@ -153,16 +154,16 @@ class Parser:
         kept = {name: pa.array([_text(r.get(name)) for r in records], pa.string()) for name in self.keep}
         return Rows(_batch(features, n), _batch(kept, n) if self.keep else None, bad, data.count(b"\n"))
 
-    def _column(self, values: list[Any], kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
+    def _column(self, name: str, values: list[Any], kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
         """An array of the type, null where a value is wrong; and which are."""
         wrong = np.zeros(len(values), dtype=np.bool_)
         if pt.is_floating(kind):
             texts = pa.array([_text(v, truth="10") for v in values], pa.string())
-            numbers, words = to_numbers(texts, self._null_numbers())
+            numbers, words = to_numbers(texts, self._null_numbers(name))
             return numbers, wrong if words is None else words
         if pt.is_string(kind):
             texts = pa.array([_text(v) for v in values], pa.string())
-            return pc.if_else(pc.is_in(texts, value_set=self._null_texts()), None, texts), wrong
+            return pc.if_else(pc.is_in(texts, value_set=self._null_texts(name)), None, texts), wrong
         cells = []
         for i, value in enumerate(values):
             try:
