@@ -104,7 +104,7 @@ def test_reading_from_a_terminal_is_said_at_once(monkeypatch):
 
 
 def test_a_model_in_the_place_of_data_is_told(table, model):
-    for words in (["assign", model], ["prune", model], ["report", model], ["fit"]):
+    for words in (["assign", model], ["prune", model], ["fit"]):
         ran = imdh(*words, model, status=3)
         assert one_line_error(ran.err) == f"{model}: this is a model, not data"
     for name in ("assign", "prune", "report"):

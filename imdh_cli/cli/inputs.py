@@ -64,10 +64,10 @@ def check_data(command: str, data: Sequence[str], model: str | None = None) -> N
     DataError
         When a model stands where data belong.
     """
-    found = next((name for name in data if _is_model(name)), None)
+    found = next((name for name in data if is_model(name)), None)
     if found is None:
         return
-    if model is not None and os.path.isfile(model) and not _is_model(model):
+    if model is not None and os.path.isfile(model) and not is_model(model):
         raise ModelError(
             f"{model}: not a model file, but {found} is", f"the model comes first: imdh {command} MODEL DATA"
         )
@@ -75,7 +75,7 @@ def check_data(command: str, data: Sequence[str], model: str | None = None) -> N
     raise DataError(f"{found}: this is a model, not data", f"name the data: {usage}")
 
 
-def _is_model(name: str) -> bool:
+def is_model(name: str) -> bool:
     """Whether a file is a zip whose first entry is a NumPy array."""
     if not os.path.isfile(name):
         return False

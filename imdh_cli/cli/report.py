@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from imdh_cli.cli.command import argument, command
 from imdh_cli.cli.console import Console, OutputOptions
-from imdh_cli.cli.inputs import ReadingOptions, check_data
+from imdh_cli.cli.inputs import ReadingOptions, check_data, is_model
 from imdh_cli.cli.outputs import echo_json
 from imdh_cli.errors import Drifted, UsageError
 from imdh_cli.option import option, parameters
@@ -70,6 +70,18 @@ class ReportOptions:
     out: OutputOptions
 
     @property
+    def other(self) -> str | None:
+        """Another model to compare with: one that stands where DATA begin."""
+        first = self.data[0] if self.data else None
+        slip = os.path.isfile(self.model) and not is_model(self.model)  # MODEL and DATA were exchanged
+        return first if first is not None and is_model(first) and not slip else None
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """DATA without that model."""
+        return self.data[1:] if self.other else self.data
+
+    @property
     def drawn(self) -> Kind | None:
         """What --plot draws."""
         if self.plot is None:
@@ -116,6 +128,7 @@ SCHEMA = click.Option(
     imdh report model.npz data.csv --plot node.png --node 1   # one split, with a sample of rows
     imdh report model.npz --json | jq .choice
     imdh report model.npz data.parquet --truth class
+    imdh report old.npz new.npz data.parquet    # which cluster became which
     imdh report model.npz data.parquet --stability   # would other rows give the same clusters?
     imdh report model.npz new.parquet --drift   # do the clusters still hold?
     imdh report model.npz new.parquet --drift --fail-above 0.25 > drift.txt   # status 5 if not
@@ -129,12 +142,12 @@ def report(o: ReportOptions, console: Console) -> None:
     from imdh_cli.model import load
     from imdh_cli.report.summary import summarise
 
-    check_data("report", o.data, o.model)
+    check_data("report", o.rows, o.model)
     _check(o)
     summary = summarise(load(o.model), min_size=o.min_size, name=printable(_base(o.model)))
     _check_outputs(summary, o)
     samples: Mapping[int, Scatter] = {}
-    if o.data:
+    if o.rows:
         from imdh_cli.cli.survey import survey
 
         summary, samples = survey(summary, o, console)
@@ -159,13 +172,17 @@ def _check(o: ReportOptions) -> None:
     if o.kind not in (None, "node") and "--node" in views:
         raise UsageError(f"--kind {o.kind} is of the whole tree, not of a node", "leave out --kind or --node")
     asked = {
+        "A second model": o.other,
         "--truth": o.truth and f"--truth {o.truth}",
         "--drift": o.drift and "--drift",
         "--stability": o.stability and f"--stability {o.stability}",
     }
     for name, words in asked.items():
-        if words and not o.data:
-            raise UsageError(f"{name} needs DATA", f"imdh report {o.model} DATA {words}")
+        if words and not o.rows:
+            hint = (
+                f"imdh report {o.model} {o.other} DATA" if o.other else f"imdh report {o.model} DATA {words}"
+            )
+            raise UsageError(f"{name} needs DATA", hint)
         listed = name == "--stability" and o.as_csv
         if words and not (o.html or o.as_json or listed or not (views or o.plot)):
             raise UsageError(
@@ -174,7 +191,7 @@ def _check(o: ReportOptions) -> None:
             )
     if o.fail_above is not None and not o.drift:
         raise UsageError("--fail-above says how far the rows may have drifted", "add --drift")
-    if o.data and not (any(asked.values()) or o.html or o.as_json or o.drawn == "node") and (views or o.plot):
+    if o.rows and not (any(asked.values()) or o.html or o.as_json or o.drawn == "node") and (views or o.plot):
         raise UsageError(
             f"DATA were named, but nothing of them is shown by {views[0] if views else '--plot'}",
             "add --drift, --stability, --truth COLUMN, --html FILE, or --plot FILE --node I",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,7 +26,7 @@ SPLITS = 512  # looked for in refits, those that matter to the fewest clusters
 
 
 def survey(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summary, Mapping[int, Scatter]]:
-    """Known classes, borders, drift, stability and samples of rows, as far as they are asked for.
+    """All that is asked for: known classes, another model, borders, drift, stability, samples of rows.
 
     Returns
     -------
@@ -37,7 +38,7 @@ def survey(summary: Summary, o: ReportOptions, console: Console) -> tuple[Summar
     tally = Tally()
     params = source_params(o.reading.source, console)
     with ExitStack() as stack:
-        source = stack.enter_context(opened(o.data, params))
+        source = stack.enter_context(opened(o.rows, params))
         takers = [stack.enter_context(taker) for taker in _takers(summary, o, params.threads)]
         _read(summary.model, source, o, takers, tally, console)
         messages.report_reading(console, source, tally)
@@ -56,7 +57,11 @@ def _read(
 ) -> None:
     from imdh_cli.features import bind_features
 
-    bind_features(source, model.spec)
+    others = [taker.model for taker in takers if isinstance(taker, OtherModel)]
+    spec = model.spec
+    for other in others:
+        spec = spec.together(other.spec)
+    bind_features(source, spec)
     compiled = {name for taker in takers for name in taker.compiled}
     messages.report_compiling(console, "standardise", *sorted(compiled))
     from imdh_cli.pipeline.labelled import labelled
@@ -66,6 +71,7 @@ def _read(
         source,
         (o.truth,) if o.truth else (),
         extra=tuple({name: None for taker in takers for name in taker.extra}),
+        others=others,
         tally=tally,
         missing=o.reading.missing,
         on_progress=console.on_progress(),
@@ -83,9 +89,11 @@ def _takers(summary: Summary, o: ReportOptions, threads: int) -> list[Taker]:
     takers: list[Taker] = []
     if o.truth:
         takers.append(Classes(o.truth, model.n_clusters))
+    if o.other is not None:
+        takers.append(OtherModel(model.n_clusters, o.other))
     if o.html or also:
         takers.append(Samples(summary, also))
-    if o.truth or o.html or not (o.drift or o.stability or also):
+    if o.truth or o.html or o.other or not (o.drift or o.stability or also):
         takers.append(NearCuts(model.n_clusters))
     if o.drift:
         takers.append(Moved(model, threads))
@@ -132,6 +140,29 @@ class Classes(Taker):
 
     def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
         return summary.with_truth(self._truth.result())
+
+
+class OtherModel(Taker):
+    """The clusters of another model, of the same rows."""
+
+    compiled = ("descend",)
+
+    def __init__(self, n_clusters: int, path: str) -> None:
+        from imdh_cli.model import load
+        from imdh_cli.report.comparison import Overlap, check_scipy
+
+        check_scipy()
+        self.model = load(path)
+        self._path = path
+        self._overlap = Overlap(n_clusters, self.model.n_clusters)
+
+    def take(self, part: Labelled) -> None:
+        self._overlap.add(part.cluster, part.others[0].cluster)
+
+    def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
+        names = [c.name for c in summary.clusters]
+        found = self._overlap.result(os.path.basename(self._path), names, self.model.cluster_names)
+        return replace(summary, comparison=found)
 
 
 class Samples(Taker):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
 
-from imdh_cli.errors import ModelError
+from imdh_cli.errors import ModelError, UsageError
 from imdh_cli.params import Missing
 
 MAX_LEVELS = 100  # of a one-hot column
@@ -74,6 +74,25 @@ class FeatureSpec:
     columns: tuple[Column, ...]
     missing: Missing = "skip"
     null_values: tuple[str, ...] = ()  # what else is missing, as `--null-value` said
+
+    def together(self, other: FeatureSpec) -> FeatureSpec:
+        """The columns of both, to be read at once.
+
+        Raises
+        ------
+        UsageError
+            When a column is of one kind here and of another there.
+        """
+        mine = {column.name: column for column in self.columns}
+        for column in other.columns:
+            known = mine.setdefault(column.name, column)
+            kinds = [(c.levels is None, c.items and c.items.length) for c in (known, column)]
+            if kinds[0] != kinds[1]:
+                raise UsageError(
+                    f'the models know column "{column.name}" as two different kinds of values',
+                    "compare them by labels: imdh assign with each, then imdh report --truth",
+                )
+        return FeatureSpec(tuple(mine.values()), self.missing)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

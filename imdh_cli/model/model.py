@@ -117,6 +117,11 @@ class Model:
         """The parameters of the fit."""
         return FitParams.from_dict(self.metadata["parameters"])
 
+    @property
+    def cluster_names(self) -> list[str | None]:
+        """(K,) what people call the clusters; None where there is no name."""
+        return self.names_of(pruning.cluster_nodes(self.cluster_of_leaf, self.counts))
+
     def names_of(self, nodes: Sequence[int] | np.ndarray) -> list[str | None]:
         """The names that people gave to clusters, by their tree nodes; None where there is none."""
         names = self.metadata.get("cluster_names", {})

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from imdh_cli.features import Tally, extract
+from imdh_cli.features import FeatureSpec, Tally, extract
 from imdh_cli.model import Model
 from imdh_cli.params import Missing
 from imdh_cli.pipeline.assign import Labeller
 from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
-from imdh_cli.sources.base import Source
+from imdh_cli.sources.base import Chunk, Source
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,14 @@ class Labelled:
     """Some rows in their order: n were read, u of them can be used. They are labelled when that is asked for.
 
     X : (u, d) float64, the user's units; NaN is a missing cell that counts as the mean. used : (n,) bool.
-    kept : n rows of the columns to keep.
+    kept : n rows of the columns to keep. others : the same rows by other models.
     """
 
     X: np.ndarray
     used: np.ndarray
     kept: pa.RecordBatch | None
     labeller: Labeller
+    others: tuple[Labelled, ...] = ()
 
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
@@ -54,6 +55,7 @@ def labelled(
     keep: Sequence[str] = (),
     *,
     extra: tuple[str, ...] = ("leaf",),
+    others: Sequence[Model] = (),
     tally: Tally | None = None,
     missing: Missing | None = None,
     on_progress: OnProgress | None = None,
@@ -65,6 +67,7 @@ def labelled(
     model, source : Model, Source
     keep : columns to hand over as they are read
     extra : what the labeller is to tell beside the cluster
+    others : models that label the same rows by their own features
     tally : what became of the rows is added to it, in place
     missing : another treatment of missing cells than the model's
     on_progress : told after each chunk
@@ -74,12 +77,22 @@ def labelled(
     DataError
         As reading and extracting do.
     """
-    spec = model.spec if missing is None else replace(model.spec, missing=missing)
-    labeller = Labeller(model, None, extra)
+    models = (model, *others)
+    specs = [m.spec if missing is None else replace(m.spec, missing=missing) for m in models]
+    labellers = [Labeller(model, None, extra), *(Labeller(other, None) for other in others)]
     tally = Tally() if tally is None else tally
+    tallies = [tally, *(Tally() for _ in others)]
     name = name_of(source)
-    for chunk in source.chunks(spec.source_columns, keep):
-        X, used = extract(chunk, spec, tally, first_row=tally.rows, source_name=name)
+    for chunk in source.chunks(list(dict.fromkeys(c for spec in specs for c in spec.source_columns)), keep):
+        first, *rest = (_labelled(chunk, *each, name) for each in zip(specs, labellers, tallies, strict=True))
         if on_progress is not None:
             on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
-        yield Labelled(X if used.all() else X[used], used, chunk.kept, labeller)
+        yield replace(first, others=tuple(rest))
+
+
+def _labelled(chunk: Chunk, spec: FeatureSpec, labeller: Labeller, tally: Tally, name: str) -> Labelled:
+    """One model's view of a chunk, which may hold columns that only another model has."""
+    if tuple(chunk.features.schema.names) != spec.source_columns:
+        chunk = chunk._replace(features=chunk.features.select(list(spec.source_columns)))
+    X, used = extract(chunk, spec, tally, first_row=tally.rows, source_name=name)
+    return Labelled(X if used.all() else X[used], used, chunk.kept, labeller)

@@ -18,6 +18,7 @@ from imdh_cli.compiled.histogram import HALF, PER_SD
 from imdh_cli.errors import UsageError
 from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.choice import Choice
+from imdh_cli.report.comparison import Comparison
 from imdh_cli.report.drift import Drift
 from imdh_cli.report.stability import Stability
 from imdh_cli.words import printable
@@ -191,6 +192,7 @@ class Summary:
     splits: dict[int, Split]  # those down to the clusters, by node
     warnings: tuple[Caution, ...]
     truth: Agreement | None = None
+    comparison: Comparison | None = None  # with another model
     drift: Drift | None = None
     stability: Stability | None = None
     borders: tuple[Border, ...] | None = None  # of the rows of DATA, the most crowded first
@@ -269,6 +271,7 @@ class Summary:
             "splits": [self._split_dict(shown[node]) for node in sorted(shown)],
             "warnings": [vars(w).copy() for w in self.warnings],
             "truth": self.truth.to_dict() if self.truth else None,
+            "comparison": self.comparison.to_dict() if self.comparison else None,
             "drift": self.drift.to_dict() if self.drift else None,
             "stability": self.stability.to_dict() if self.stability else None,
             "borders": None if self.borders is None else [vars(b).copy() for b in self.borders],

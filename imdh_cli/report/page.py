@@ -141,6 +141,8 @@ class _Page:
             borders=(s.borders or ())[: self.b.listed],
             more_borders=len(s.borders or ()) - self.b.listed,
             truth=self._truth(s.truth) if s.truth else None,
+            comparison=self._truth(s.comparison.agreement) if s.comparison else None,
+            matches=s.comparison.matches[: self.b.clusters] if s.comparison else (),
             drift=self._drift(s.drift) if s.drift else None,
             stability=self._stability(s.stability) if s.stability else None,
             provenance=provenance.tables(s, self.b.listed),
@@ -369,9 +371,11 @@ class _Page:
         by_size = np.argsort(-cells.sum(axis=1), kind="stable")[: self.b.classes]
         rows = []
         for i in sorted(map(int, by_size)):
-            total = int(cells[i].sum())
+            total = max(1, int(cells[i].sum()))  # a cluster of another model may be empty
             counts = [int(cells[i][k - 1]) for k in clusters]
-            rows.append((t.classes[i], total, [(n, min(4, round(4 * n / total))) for n in counts]))
+            rows.append(
+                (t.classes[i], int(cells[i].sum()), [(n, min(4, round(4 * n / total))) for n in counts])
+            )
         return {
             "t": t,
             "clusters": clusters,

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from imdh_cli.report.agreement import Agreement
 from imdh_cli.report.curve import curve_length, curve_of
 from imdh_cli.report.draw import axis, bar, columns, nice_numbers
 from imdh_cli.report.figures import Cluster, Side, Split, Summary
 from imdh_cli.report.printer import LEFT, NAME, RIGHT, WIDE, Printer, valley
+from imdh_cli.report.terminal_agreement import AgreementPrinter
 from imdh_cli.report.terminal_drift import DriftPrinter
 from imdh_cli.report.terminal_node import NodePrinter
 from imdh_cli.report.terminal_stability import StabilityPrinter
@@ -23,7 +23,6 @@ from imdh_cli.words import count, listing, printable, short
 LISTED = 128  # clusters described, at most: --csv has all
 COLLAPSED = 12  # clusters told apart by the tree unless all of it is asked for
 FEATURES = 20  # features listed when there is but one cluster
-CONFUSION = 40  # classes listed
 BORDERS = 8  # listed, the most crowded
 CALLED = 20  # columns of a cluster's name in the table
 
@@ -31,7 +30,7 @@ CALLED = 20  # columns of a cluster's name in the table
 def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
     """Print the report; with `tree` all of the hierarchy and nothing else.
 
-    Where the summary holds drift or stability, that is what is asked for: not the clusters again.
+    Where the summary holds drift, stability or a comparison, these are asked for: not the clusters again.
     """
     view = _Report(summary, console)
     if tree:
@@ -42,13 +41,15 @@ def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
         DriftPrinter(summary, console).print(summary.drift)
     if summary.stability is not None:
         StabilityPrinter(summary, console).print(summary.stability)
-    if summary.drift is summary.stability is None:
+    if summary.comparison is not None:
+        AgreementPrinter(summary, console).comparison(summary.comparison)
+    if summary.drift is summary.stability is summary.comparison is None:
         view.clusters()
         view.choice()
         view.tree(limit=COLLAPSED)
         view.borders()
     if summary.truth is not None:
-        view.truth(summary.truth)
+        AgreementPrinter(summary, console).truth(summary.truth)
 
 
 def render_node(summary: Summary, node: int, console: Console) -> None:
@@ -289,61 +290,6 @@ class _Report(Printer):
         self.table(table)
         if len(lines) > BORDERS:
             self.flow(Text(f"{self.g.more} and {len(lines) - BORDERS:,} more: --json", "dim"))
-
-    def truth(self, t: Agreement) -> None:
-        self.title("Against", f"{printable(t.column, NAME)}, {count(t.rows)}")
-        for value, meaning in (
-            (t.nmi_arithmetic, f"NMI, arithmetic mean ({t.nmi_geometric:.3f} geometric)"),
-            (t.ari, "ARI"),
-            (t.homogeneity, "homogeneity: every cluster of one class"),
-            (t.completeness, "completeness: every class in one cluster"),
-        ):
-            self.lines([Text(f"{value:6.3f} ", "bold"), *Text(meaning).split(" ")], "", " " * 8)
-        left_out = [
-            f"{count(n)} {why}"
-            for n, why in (
-                (t.without_cluster, "without a cluster"),
-                (t.without_class, "without a class"),
-            )
-            if n
-        ]
-        if left_out:
-            self.flow(Text(f"Not compared: {listing(left_out)}."))
-        self.console.print()
-        self.table(self._contingency(t))
-        if len(t.classes) > CONFUSION:
-            self.flow(Text(f"{self.g.more} and {len(t.classes) - CONFUSION:,} more: --json"))
-
-    def _contingency(self, t: Agreement) -> Table:
-        """Classes by clusters where that fits, else the clusters that hold most of each class."""
-        cells = np.array(t.table)
-        by_size = np.argsort(-cells.sum(axis=1), kind="stable")[:CONFUSION]
-        shown = sorted(int(i) for i in by_size)
-        names = [printable(t.classes[i], 24) for i in shown]
-        each = max(len(f"{cells.max():,}"), len(str(len(t.clusters)))) + 2
-        table = self.sheet("class", "rows>")
-        if max(map(len, names)) + 12 + each * len(t.clusters) <= self.width:
-            for k in t.clusters:
-                table.add_column(str(k), justify="right", no_wrap=True)
-            for name, i in zip(names, shown, strict=True):
-                most = cells[i].max()
-                table.add_row(
-                    Text(name),
-                    f"{cells[i].sum():,}",
-                    *(Text(f"{n:,}" if n else self.g.dot, _weight(n, most)) for n in cells[i]),
-                )
-            return table
-        table.add_column("in clusters", overflow="fold")
-        for name, i in zip(names, shown, strict=True):
-            total = cells[i].sum()
-            order = [j for j in np.argsort(-cells[i], kind="stable")[:5] if cells[i][j]]
-            most_of = [f"{t.clusters[j]} ({percent(cells[i][j] / total)})" for j in order]
-            table.add_row(Text(name), f"{total:,}", Text(", ".join(most_of)))
-        return table
-
-
-def _weight(n: int, most: int) -> str:
-    return "bold" if n == most and n else "" if n else "dim"
 
 
 def _column(k: int, ks: np.ndarray, wide: int) -> int | None:
