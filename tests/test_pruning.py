@@ -431,3 +431,28 @@ def test_a_least_size_that_forbids_every_valley_is_told_from_no_valley():
     assert not prune(summary).by_size
     assert prune(summary, min_size=500).by_size
     assert not prune(random_summary(0, 4, 500, valleys=False), min_size=500).by_size
+
+
+def corners(sides: list[float], rows: int = 4000) -> naive.Summary:
+    """Gaussians at the corners of a box, cut apart along one side after the other, and each once through."""
+    d = len(sides)
+    rng = np.random.default_rng(0)
+    Z = rng.integers(2, size=(rows, d)) * sides + rng.standard_normal((rows, d))
+    splits = 2 ** (d + 1) - 1
+    axis = np.array([int(j + 1).bit_length() - 1 for j in range(splits)])
+    V = np.eye(d)[axis % d]
+    threshold = np.where(axis < d, np.array(sides)[axis % d] / 2, np.nan)
+    for j in np.flatnonzero(axis == d):  # the mean of its corner along the first side
+        threshold[j] = sides[0] * (j + 1 - splits // 2 - 1 >= 2 ** (d - 1))
+    deviation = np.where(axis < d, np.sqrt(1 + (np.array(sides)[axis % d] / 2) ** 2), 1.0)
+    frozen = naive.Frozen(d + 1, V, threshold, threshold, deviation)
+    return naive.recount(frozen, Z, np.zeros((2 * splits + 1, d)))
+
+
+def test_clusters_with_gaps_between_them_are_all_counted():
+    """The curve alone bends where the gaps get smaller."""
+    summary = corners([40.0, 12.0, 7.0])
+    found = prune(summary)
+    assert (found.n_clusters, found.clarity) == (8, "clear")
+    assert 1 < np.argmax(found.votes) + 1 < 8
+    assert_same_choice(found, naive.prune(summary))

@@ -15,6 +15,9 @@ from imdh_cli.core.pruning.valleys import LAX, SURE
 from imdh_cli.core.pruning.weights import WEIGHTS, Splits, SplitWeight
 from imdh_cli.params import PruneParams
 
+EMPTY = 0.8  # depth of a valley that is nearly empty
+MOSTLY = 0.8  # the part of the significant valleys from which on such a tree is one of gaps
+
 
 @dataclass(frozen=True)
 class Nested:
@@ -22,13 +25,15 @@ class Nested:
 
     order (m,) : splits as they are removed. curve, total_ss (largest,) : at index K - 1, what removing splits
     down to K has cost, and the sum of squares within K clusters. valleys : clusters when exactly the kept
-    splits stand (S + 1).
+    splits stand (S + 1). apart : V + 1, clusters with gaps between them, where nearly all of the V significant
+    valleys are empty; else 0.
     """
 
     order: np.ndarray
     curve: np.ndarray
     total_ss: np.ndarray
     valleys: int
+    apart: int
 
     @classmethod
     def of(cls, splits: Splits, weight: SplitWeight) -> Nested:
@@ -43,7 +48,9 @@ class Nested:
         steps[-1] = int(np.argmax(in_use_after(order, splits.counts, splits.min_rows)))
         spent = np.concatenate([[0.0], np.cumsum(weight.cost(splits)[order - 1])])
         lost = np.concatenate([[0.0], np.cumsum(splits.gains[order - 1])])
-        return cls(order, spent[steps], splits.squares[m:].sum() + lost[steps], kept_clusters(splits))
+        return cls(
+            order, spent[steps], splits.squares[m:].sum() + lost[steps], kept_clusters(splits), apart(splits)
+        )
 
 
 def kept_clusters(splits: Splits) -> int:
@@ -59,8 +66,17 @@ def kept_clusters(splits: Splits) -> int:
     return max(1, in_use)
 
 
+def apart(splits: Splits) -> int:
+    """V + 1 where nearly all of the V significant valleys are nearly empty, else 0."""
+    depths = splits.depths[splits.significant]
+    return len(depths) + 1 if len(depths) and np.mean(depths >= EMPTY) >= MOSTLY else 0
+
+
 def choose(nested: Nested, params: PruneParams, most: int) -> tuple[int, np.ndarray]:
-    """The automatic number of clusters, at most `most`, and the votes for each, (largest,)."""
+    """The automatic number of clusters, at most `most`, and the votes for each, (largest,).
+
+    Where clusters have gaps between them, all of these count: over many like clusters a curve bends early.
+    """
     votes = np.zeros(len(nested.curve), dtype=np.int64)
     limit = min(most, WEIGHTS[params.weight].most(nested.valleys) or most)
     if limit == 1:
@@ -69,6 +85,8 @@ def choose(nested: Nested, params: PruneParams, most: int) -> tuple[int, np.ndar
         votes[k - 1] += 1
     eligible = votes[1:most]
     k = int(np.argmax(eligible)) + 2 if eligible.any() else max(nested.valleys, 2)
+    if nested.apart and (params.weight, params.elbow) == ("valley", "weighted"):
+        k = nested.apart
     return min(k, limit), votes
 
 
