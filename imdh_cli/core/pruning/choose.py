@@ -25,8 +25,8 @@ class Nested:
 
     order (m,) : splits as they are removed. curve, total_ss (largest,) : at index K - 1, what removing splits
     down to K has cost, and the sum of squares within K clusters. valleys : clusters when exactly the kept
-    splits stand (S + 1). apart : V + 1, clusters with gaps between them, where nearly all of the V significant
-    valleys are empty; else 0.
+    splits stand (S + 1). apart : V + 1, clusters with gaps between them, where nearly all of the V
+    significant valleys are empty; else 0.
     """
 
     order: np.ndarray
