@@ -184,6 +184,7 @@ def _learn(
 def _report(o: FitOptions, job: _Job, result: Fit, seconds: float, console: Console) -> None:
     """What became of the columns and of the clusters: on stdout as JSON, or on stderr."""
     messages.report_drift(console, result.drifting)
+    messages.report_suspects(console, result.model)
     messages.report_constant(console, result.model)
     changes = None
     if job.old is not None:
@@ -216,6 +217,7 @@ def _as_dict(o: FitOptions, result: Fit, seconds: float) -> dict[str, Any]:
         "choice": model.metadata["choice"],
         "cluster_sizes": model.cluster_sizes(),
         "drifting": result.drifting,
+        "suspects": model.metadata.get("suspects", []),
         "seconds": round(seconds, 3),
         "rows_per_second": round(messages.rows_met(result) / seconds),
         "peak_memory_mb": round(peak_memory_mb(), 1),

@@ -110,6 +110,14 @@ def report_unseen(console: Console, tally: Tally) -> None:
         console.note(f'{count(n, "cell")} of "{column}" hold a text that the model has not seen')
 
 
+def report_suspects(console: Console, model: Model) -> None:
+    """Cells that may stand for missing ones."""
+    from imdh_cli.report.suspects import warning
+
+    for suspect in model.metadata.get("suspects", ()):
+        console.note(warning(suspect), warning=True)
+
+
 def report_drift(console: Console, drifting: list[str]) -> None:
     """Columns whose early and late rows differ."""
     if drifting:

@@ -45,7 +45,7 @@ class Provenance:
 
     rows : read, used, skipped, bad. cells : missing, infinite and unseen ones by column. inputs : names
     without their folders. left_out : columns that are no features, and why. cluster_names : of clusters, by
-    their tree nodes.
+    their tree nodes. suspects : cells that may stand for missing ones.
     """
 
     rows: Mapping[str, int]
@@ -55,6 +55,7 @@ class Provenance:
     ids: Sequence[str] = ()
     preset: str = "default"
     cluster_names: Mapping[str, str] = field(default_factory=dict)
+    suspects: Sequence[Mapping[str, Any]] = ()
 
     def after(self, old: Mapping[str, Any]) -> Provenance:
         """Together with the rows that a model of these metadata was learned from."""
@@ -102,6 +103,7 @@ def describe(
         "notes": [f"early and late rows differ in {name}" for name in drifting],
         **({} if learned_rows is None else {"learned_rows": learned_rows}),
         **({"cluster_names": dict(provenance.cluster_names)} if provenance.cluster_names else {}),
+        **({"suspects": [dict(s) for s in provenance.suspects]} if provenance.suspects else {}),
     }
 
 

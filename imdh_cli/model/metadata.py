@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import types
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -35,6 +35,11 @@ def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
         "alternatives": list(chosen.alternatives),
         "largest": chosen.largest,
     }
+
+
+def doubted(chosen: Pruning, suspects: Sequence[Mapping[str, Any]]) -> Pruning:
+    """The same choice, never called clear while cells may stand for missing ones."""
+    return replace(chosen, clarity="close") if suspects and chosen.clarity == "clear" else chosen
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -243,6 +248,11 @@ _KEYS: dict[str, Check] = {
 _OPTIONAL_KEYS: dict[str, Check] = {
     "id_columns": _list_of(_text),
     "cluster_names": _names,
+    "suspects": _list_of(
+        _record(
+            {"column": _text, "feature": _text, "value": _real, "cells": _count, "sd": _real, "others": _real}
+        )
+    ),
     "learned_rows": partial(_count, least=1),  # where the tree was learned from a sample
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from imdh_cli.core.learn import buffer_rows
+from imdh_cli.core.sentinels import Sentinel, Sentinels
 from imdh_cli.errors import DataError
 from imdh_cli.features import FeatureSpec, Tally, extract
 from imdh_cli.params import FitParams
@@ -38,7 +39,8 @@ OnProgress = Callable[[Progress], None]
 class FeatureRows(RowSource):
     """The used rows of a source as matrices (rows, d); what became of the others is in tallies.
 
-    tally : of the reading under way. first_tally : of the first one that came to its end.
+    tally : of the reading under way. first_tally : of the first one that came to its end, whose rows were
+    looked at for sentinels.
     params : how epochs are put in order: `shuffle`, `seed`, `buffer_rows`; by default rows keep their order.
     """
 
@@ -58,6 +60,8 @@ class FeatureRows(RowSource):
         self.rereadable = source.rereadable
         self.tally = Tally()
         self.first_tally: Tally | None = None
+        self.sentinels: list[Sentinel] = []
+        self._watch: Sentinels | None = None
         self._task = task
         self._on_progress = on_progress
         self._params = params
@@ -80,23 +84,31 @@ class FeatureRows(RowSource):
         self.tally = Tally()
         if self.first_tally is not None:
             self._task = f"pass {epoch + 1}" if epoch > 0 else "counting"
+        elif self._params is not None:
+            texts = [self.spec.columns[i].levels is not None for i in self.spec.owners]
+            self._watch = Sentinels(self.n_features, np.array(texts))
         matrices = None
         if epoch != IN_ORDER and (fragments := self._fragments()) is not None:
             matrices = self._mixed(fragments, epoch)
         yield from skip(matrices if matrices is not None else self.in_order(), start)
         if self.first_tally is None:
             self.first_tally = self.tally
+            if self._watch is not None:
+                self.sentinels, self._watch = self._watch.found(), None
 
     def in_order(self) -> Iterator[np.ndarray]:
         """All used rows in input order."""
         return self._matrices(self.source.chunks(self.spec.source_columns))
 
     def state(self) -> dict[str, Any]:
-        """The first reading's tally."""
-        return {} if self.first_tally is None else asdict(self.first_tally)
+        """What the first reading told."""
+        if self.first_tally is None:
+            return {}
+        return asdict(self.first_tally) | {"sentinels": [asdict(found) for found in self.sentinels]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.first_tally = Tally(**state)
+        self.sentinels = [Sentinel(**found) for found in state["sentinels"]]
+        self.first_tally = Tally(**{name: value for name, value in state.items() if name != "sentinels"})
 
     def no_rows(self) -> DataError:
         """What to raise when no row can be used."""
@@ -110,7 +122,10 @@ class FeatureRows(RowSource):
             if self._on_progress is not None:
                 s = self.source
                 self._on_progress(Progress(self._task, self.tally.rows, s.rows, s.bytes_read, s.size))
-            yield X if used.all() else X[used]
+            X = X if used.all() else X[used]
+            if self._watch is not None:
+                self._watch.add(X)
+            yield X
 
     def _fragments(self) -> list[Fragment] | None:
         """The parts of the input that can be met in any order; None where the order is to be kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from imdh_cli.errors import UsageError
 from imdh_cli.features import Selection, Tally
 from imdh_cli.model import Model
 from imdh_cli.model.build import Provenance, build, check_range, describe, learner_state, prune
+from imdh_cli.model.metadata import doubted
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.checkpoint import Checkpoint
 from imdh_cli.pipeline.feature_rows import FeatureRows, OnProgress
@@ -90,7 +92,8 @@ def fit(
         raise rows.no_rows() from error
     names = selection.spec.names
     check_range(learned, names, params.scale)
-    chosen = prune(learned, params.prune)
+    suspects = _suspects(rows, learned, update)
+    chosen = doubted(prune(learned, params.prune), suspects)
     tally = rows.first_tally or rows.tally
     drifting = [name for name, differs in zip(names, learned.drifting, strict=True) if differs]
     provenance = Provenance(
@@ -100,6 +103,7 @@ def fit(
         left_out=_left_out(source, selection),
         ids=list(selection.ids),
         preset=preset,
+        suspects=suspects,
     )
     if update is not None:
         provenance = provenance.after(update.metadata)
@@ -133,6 +137,26 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
     finally:
         counter.join()
     return replace(learned, statistics=counter.statistics())
+
+
+def _suspects(rows: FeatureRows, learned: Learned, update: Model | None) -> list[dict[str, Any]]:
+    """Cells that may stand for missing ones, as the model's metadata keep them; those of an update after the
+    model's own."""
+    columns = learned.columns
+    sd = np.sqrt(columns.square / np.maximum(columns.count, 1))
+    found = [] if update is None else list(update.metadata.get("suspects", ()))
+    for s in rows.sentinels:
+        found.append(
+            {
+                "column": rows.spec.columns[rows.spec.owners[s.column]].name,
+                "feature": rows.spec.names[s.column],
+                "value": s.value,
+                "cells": s.cells,
+                "sd": float(sd[s.column]),
+                "others": s.others,
+            }
+        )
+    return found
 
 
 def _left_out(source: Source, selection: Selection) -> list[list[str]]:

@@ -13,7 +13,7 @@ from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.tree import level_of
 from imdh_cli.errors import UsageError
 from imdh_cli.model import Model
-from imdh_cli.model.metadata import MAX_NAME, choice
+from imdh_cli.model.metadata import MAX_NAME, choice, doubted
 from imdh_cli.params import PruneParams
 
 
@@ -28,6 +28,7 @@ def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
     chosen = pruning.prune(
         model.counts, model.means, model.sums_of_squares, model.pivots, model.judged_histograms, params
     )
+    chosen = doubted(chosen, model.metadata.get("suspects", ()))
     metadata = model.metadata | {
         "parameters": replace(model.params, prune=params).to_dict(),
         "choice": choice(chosen, params),

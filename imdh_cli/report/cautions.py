@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imdh_cli.report.figures import Caution, Summary
+from imdh_cli.report.suspects import warning
 from imdh_cli.report.words import percent
 from imdh_cli.words import count, listing, printable
 
@@ -19,7 +20,17 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
     """The warnings, the most important first."""
     return tuple(
         Caution(code, message)
-        for found in (_rows, _missing_kinds, _statistics, _giant, _tiny, _outliers, _constant, _columns)
+        for found in (
+            _rows,
+            _suspects,
+            _missing_kinds,
+            _statistics,
+            _giant,
+            _tiny,
+            _outliers,
+            _constant,
+            _columns,
+        )
         for code, message in found(summary)
     )
 
@@ -45,6 +56,12 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
         + (f"; {'; '.join(why)}" if why else "")
         + ".",
     )
+
+
+def _suspects(s: Summary) -> Iterator[tuple[str, str]]:
+    for suspect in [] if s.model is None else s.model.metadata.get("suspects", ()):
+        text = warning(suspect)
+        yield "sentinel", text[0].upper() + text[1:] + "."
 
 
 def _missing_kinds(s: Summary) -> Iterator[tuple[str, str]]:

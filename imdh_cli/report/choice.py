@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.core.pruning import Pruning, prune
+from imdh_cli.model.metadata import doubted
+from imdh_cli.report.suspects import doubt
 from imdh_cli.words import count, listing
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Choice:
     total_ss: np.ndarray  # (largest,) within-cluster sum of squares at K, in z
     votes: np.ndarray  # (largest,) of the elbow rule
     valleys: int  # clusters that all significant valleys make
+    doubt: str = ""  # why it cannot be clear, as a sentence
     by_size: bool = False  # there are valleys, but no cut through them leaves clusters of the least size
 
     @property
@@ -81,6 +84,8 @@ class Choice:
     def sentence(self) -> str:
         """In words, with the reasons."""
         others = listing([f"{a.clusters} ({a.reason})" for a in self.alternatives])
+        if self.clarity == "close" and self.doubt:
+            return f"{self.doubt} Other numbers: {others}." if others else self.doubt
         if self.clarity == "clear":
             return (
                 "Every valley deeper than chance is a boundary between two of these clusters, and "
@@ -149,7 +154,7 @@ class Choice:
 
 def own_choice(model: Model) -> Pruning:
     """What the program chooses for the tree of a model when it is not told how many clusters to make."""
-    return prune(
+    chosen = prune(
         model.counts,
         model.means,
         model.sums_of_squares,
@@ -157,6 +162,7 @@ def own_choice(model: Model) -> Pruning:
         model.judged_histograms,
         replace(model.params.prune, clusters="auto"),
     )
+    return doubted(chosen, model.metadata.get("suspects", ()))
 
 
 def finite(values: np.ndarray) -> np.ndarray:
@@ -166,7 +172,7 @@ def finite(values: np.ndarray) -> np.ndarray:
 
 def choice_of(model: Model, natural: Pruning) -> Choice:
     """The choice that a model holds, set against the program's own (`own_choice`)."""
-    chosen = model.metadata["choice"]
+    chosen, suspects = model.metadata["choice"], model.metadata.get("suspects", ())
     valleys = int(np.count_nonzero(natural.kept)) + 1
     deep = int(np.count_nonzero(natural.significant)) + 1
     reasons = {deep: "without cuts through a cluster", valleys: "every significant valley"}
@@ -190,5 +196,6 @@ def choice_of(model: Model, natural: Pruning) -> Choice:
         total_ss=finite(natural.total_ss),
         votes=votes,
         valleys=valleys,
+        doubt=doubt(suspects) if suspects else "",
         by_size=natural.by_size,
     )

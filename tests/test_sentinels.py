@@ -1,0 +1,230 @@
+"""A number that stands for a missing one is named, with what it does and what to type."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imdh_cli.core.sentinels import Sentinel, Sentinels
+from imdh_cli.features import select_features
+from imdh_cli.params import FeatureParams, FitParams
+from imdh_cli.pipeline.feature_rows import FeatureRows
+from tests.cli import ROOT, imdh, metadata, shell
+from tests.tables import opened, parquet
+
+RNG = np.random.default_rng
+
+
+def found(X: np.ndarray, block: int = 8192, skip: np.ndarray | None = None) -> list[Sentinel]:
+    sentinels = Sentinels(X.shape[1], skip)
+    for k in range(0, len(X), block):
+        sentinels.add(X[k : k + block])
+    return sentinels.found()
+
+
+def planted(n: int, cells: int, value: float, *, d: int = 3, column: int = 1, seed: int = 0) -> np.ndarray:
+    rng = RNG(seed)
+    X = rng.normal(size=(n, d)) * 3 + 20
+    X[rng.choice(n, cells, replace=False), column] = value
+    return X
+
+
+@pytest.mark.parametrize("value", [-99999.0, -9999.0, -999.0, 9999.0, 1e30, -1e30, 1e99, 0.0, -99.0])
+@pytest.mark.parametrize(
+    ("n", "cells"), [(10_000, 10), (10_000, 3), (300_000, 5), (3000, 1400), (60, 4), (100_000, 40_000)]
+)
+def test_the_value_its_cells_and_the_rest_are_exact(value: float, n: int, cells: int) -> None:
+    if value == 0.0:
+        value = -40.0
+    X = planted(n, cells, value)
+    (one,) = found(X)
+    rest = X[X[:, 1] != value, 1]
+    assert (one.column, one.value, one.cells) == (1, value, cells)
+    assert one.others == pytest.approx(rest[:20_000].std(), rel=0.1)
+    assert found(X, 997) == [one]  # however the rows are cut into blocks
+
+
+def test_two_of_them_in_a_column_and_others_in_others() -> None:
+    X = planted(50_000, 400, -999)
+    X[::97, 1] = -99999
+    X[5::5000, 0] = 1e30
+    expected = [(0, 1e30, 10), (1, -99999.0, len(X[::97])), (1, -999.0, int((X[:, 1] == -999).sum()))]
+    assert [(s.column, s.value, s.cells) for s in found(X)] == expected
+
+
+def test_they_are_found_when_they_come_late() -> None:
+    X = RNG(0).normal(size=(100_000, 2))
+    X[-4:, 1] = 1e6
+    assert [(s.column, s.value, s.cells) for s in found(X)] == [(1, 1e6, 4)]
+
+
+def test_they_are_found_among_few_codes_and_missing_cells() -> None:
+    rng = RNG(0)
+    X = rng.integers(1, 6, size=(2000, 2)).astype(float)
+    X[::50, 0] = 99
+    X[rng.random(2000) < 0.2, 1] = np.nan
+    X[7::100, 1] = -99
+    assert [(s.column, s.value) for s in found(X)] == [(0, 99.0), (1, -99.0)]
+
+
+ORDINARY = {
+    "normal": lambda r: r.normal(size=20_000),
+    "lognormal": lambda r: r.lognormal(0, 3, size=20_000),
+    "whole lognormal": lambda r: np.floor(r.lognormal(1, 2.5, size=20_000)),
+    "Cauchy": lambda r: r.standard_cauchy(size=20_000),
+    "Pareto": lambda r: np.floor(r.pareto(0.7, size=20_000)),
+    "half zeros": lambda r: np.where(r.random(20_000) < 0.5, 0, r.normal(size=20_000)),
+    "two clusters far apart": lambda r: r.normal(size=20_000) + 1000 * (np.arange(20_000) % 3 == 0),
+    "two outliers": lambda r: np.concatenate([r.normal(size=19_998), [1e9, -1e9]]),
+    "many outliers": lambda r: np.concatenate([r.normal(size=19_000), r.normal(size=1000) * 1e6]),
+    "0 and 1": lambda r: (r.random(20_000) < 0.01) * 1.0,
+    "0 and 1000": lambda r: (r.random(20_000) < 0.3) * 1000.0,
+    "codes": lambda r: r.choice([10115.0, 20095, 50667, 80331, 99084], size=20_000),
+    "constant": lambda r: np.full(20_000, 7.0),
+    "epoch seconds": lambda r: 1.7e9 + r.random(20_000),
+    "hours and -1": lambda r: r.integers(-1, 24, size=20_000).astype(float),
+    "clipped": lambda r: np.clip(r.normal(size=20_000), -1, 1),
+    "dates": lambda r: np.floor(r.random(20_000) * 3650) * 86400,
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_columns_hold_none(name: str) -> None:
+    for seed in range(5):
+        assert found(ORDINARY[name](RNG(seed))[:, None]) == []
+
+
+@pytest.mark.parametrize("name", ["cities.parquet", "digits.csv"])
+def test_the_sample_data_hold_none(name: str) -> None:
+    path = ROOT / "sample_data" / name
+    table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    assert found(table.select_dtypes("number").to_numpy(float)) == []
+
+
+def test_columns_of_levels_are_not_looked_at() -> None:
+    X = planted(3000, 9, -999)
+    assert found(X, skip=np.array([False, True, False])) == []
+
+
+@given(
+    seed=st.integers(0, 1000),
+    cells=st.integers(3, 60),
+    value=st.sampled_from([-9999.0, 1e5, 99999.0, -1e20]),
+    block=st.integers(1, 3000),
+    missing=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_cut_into_blocks_counts_alike(
+    seed: int, cells: int, value: float, block: int, missing: bool
+) -> None:
+    X = planted(2500, cells, value, seed=seed)
+    if missing:
+        X[RNG(seed).random(X.shape) < 0.05] = np.nan
+    left = int((X[:, 1] == value).sum())
+    expected = [(1, value, left)] if left >= 3 else []
+    assert [(s.column, s.value, s.cells) for s in found(X, block)] == expected
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """t.parquet and t.csv: four clusters in a and b, ten cells of a are -99999."""
+    folder = tmp_path_factory.mktemp("sentinels")
+    rng = RNG(2)
+    at = np.arange(10_000)
+    a = rng.normal(size=10_000) + 10 * (at % 2)
+    a[rng.choice(10_000, 10, replace=False)] = -99999
+    table = pa.table({"a": a, "b": rng.normal(size=10_000) + 10 * (at % 4 // 2)})
+    parquet(folder / "t.parquet", table)
+    table.to_pandas().to_csv(folder / "t.csv", index=False)
+    return folder
+
+
+SAID = (
+    r'warning: "a": -99999 in 10 cells, far from all others: the column\'s sd is 3,\d\d\d with them and '
+    r"5\.\d+ without; if it means missing, add (--null-value a=-99999)"
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "imdh fit t.parquet -o m.npz -f",
+        "imdh fit t.csv -o m.npz -f",
+        "cat t.csv | imdh fit - -o m.npz -f",
+        "imdh fit t.parquet -o m.npz -f --buffer-rows 500 --passes 2",
+        "imdh fit t.csv -o m.npz -f --shuffle none --passes 1",
+        "imdh fit t.parquet -o m.npz -f --sample 5000",
+    ],
+)
+def test_it_is_named_and_the_hint_finds_the_four_clusters(line: str, four: Path) -> None:
+    ran = shell(line, four)
+    assert ran.status == 0, ran.err
+    said = re.search(SAID, ran.err)
+    assert said, ran.err
+    assert "clear choice" not in ran.err
+    assert "Not clear while cells may stand for missing ones" in ran.err
+    mended = shell(f"{line} {said[1]}", four)
+    assert "4 clusters, a clear choice" in mended.err
+    assert "warning" not in mended.err
+
+
+def test_a_model_keeps_the_doubt(four: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.npz"
+    summary = imdh("fit", four / "t.parquet", "-o", model, "--json").json
+    (suspect,) = summary["suspects"]
+    assert (suspect["column"], suspect["value"], suspect["cells"]) == ("a", -99999.0, 10)
+    assert metadata(model)["suspects"] == [suspect]
+    assert summary["choice"]["clarity"] == "close"
+    assert imdh("prune", model, "--json", "-o", tmp_path / "p.npz").json["clarity"] == "close"
+    report = imdh("report", model, "--json").json
+    assert report["choice"]["natural_clarity"] == "close"
+    assert report["choice"]["sentence"].startswith("Not clear while cells may stand for missing ones")
+    caution = next(w["message"] for w in report["warnings"] if w["code"] == "sentinel")
+    assert caution.startswith('"a": -99999 in 10')
+    imdh("fit", four / "t.csv", "--update", model, "-o", tmp_path / "u.npz")
+    assert [s["cells"] for s in metadata(tmp_path / "u.npz")["suspects"]] == [10, 10]
+
+
+def test_a_run_that_goes_on_later_knows_what_the_first_reading_found(four: Path) -> None:
+    def rows() -> FeatureRows:
+        source = opened(four / "t.csv")
+        return FeatureRows(source, select_features(source, FeatureParams()).spec, params=FitParams())
+
+    first, later = rows(), rows()
+    for _ in first.blocks(0):
+        pass
+    assert [(s.value, s.cells) for s in first.sentinels] == [(-99999.0, 10)]
+    later.restore(json.loads(json.dumps(first.state())))
+    assert later.sentinels == first.sentinels
+    assert later.first_tally == first.first_tally
+    for _ in later.blocks(1):
+        pass
+    assert later.sentinels == first.sentinels
+
+
+def test_a_single_precision_number_is_told_as_it_was_meant(tmp_path: Path) -> None:
+    X = planted(2000, 12, -99999.9).astype(np.float32)
+    path = parquet(tmp_path / "t.parquet", pa.table({"x": X[:, 0], "y": X[:, 1]}))
+    err = imdh("fit", path, "-o", tmp_path / "m.npz").err
+    assert "--null-value y=-99999.9\n" in err
+    assert "12 of 2,000" in imdh("fit", path, "-o", tmp_path / "n.npz", "--null-value", "y=-99999.9").err
+
+
+def test_items_of_lists_are_named(tmp_path: Path) -> None:
+    X = planted(2000, 12, -999)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 3)
+    path = parquet(tmp_path / "t.parquet", pa.table({"my v": lists}))
+    err = imdh("fit", path, "-o", tmp_path / "m.npz").err
+    assert '"my v[1]": -999 in 12 cells' in err
+    assert "--null-value 'my v=-999'" in err
