@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from imdh_cli.model import Model
     from imdh_cli.params import FitParams
     from imdh_cli.pipeline.fit import Fit
+    from imdh_cli.report.choice import Choice
     from imdh_cli.sources import Source
 
 LOUD = 0.05  # a share of rows left out from which the note is a warning
@@ -134,11 +135,14 @@ def rows_met(result: Fit) -> int:
 
 
 def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
-    """The summary of a fit."""
+    """The summary of a fit, and what to do next."""
+    from imdh_cli.report.next_steps import next_steps
+
     t, model = result.tally, result.model
     passes = count(result.passes, "pass", "passes") + (" and a recount" if result.recounted else "")
     yield f"{count(t.used)} used of {t.rows:,}, {count(model.n_features, 'feature')}, {passes}"
-    yield from choice_lines(model, result.pruning)
+    choice = choice_made(model, result.pruning)
+    yield from choice_lines(choice)
     sizes = ", ".join(f"{n:,}" for n in model.cluster_sizes()[:12])
     more = "" if model.n_clusters <= 12 else " ..."
     counted = int(model.counts[0])
@@ -149,8 +153,8 @@ def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
     yield f"rows in each{of}: {sizes}{more}; {count(result.pruning.largest, 'leaf', 'leaves')} in use"
     speed = speed_in_words(rows_met(result) / seconds)
     yield f"{seconds:.1f} s, {speed}, {peak_memory_mb():.0f} MB at most; wrote {written(output)}"
-    if result.pruning.clarity == "close" and not takes_stdout(output):
-        yield f"next: imdh report {output}, or imdh prune {output} -k N"
+    for step in next_steps(model, choice, "" if takes_stdout(output) else output):
+        yield f"next: {step}"
 
 
 def written(output: str) -> str:
@@ -158,11 +162,15 @@ def written(output: str) -> str:
     return "standard output" if takes_stdout(output) else output
 
 
-def choice_lines(model: Model, chosen: Pruning) -> list[str]:
-    """How many clusters, and unless that is clear, why."""
+def choice_made(model: Model, chosen: Pruning) -> Choice:
+    """The choice of a model whose tree was pruned so."""
     from imdh_cli.report.choice import choice_of, own_choice
 
-    choice = choice_of(model, chosen if model.params.prune.clusters == "auto" else own_choice(model))
+    return choice_of(model, chosen if model.params.prune.clusters == "auto" else own_choice(model))
+
+
+def choice_lines(choice: Choice) -> list[str]:
+    """How many clusters, and unless that is clear, why."""
     return [choice.headline, *([] if choice.clarity == "clear" else [choice.sentence])]
 
 

@@ -91,7 +91,7 @@ def _report(model: Model, chosen: Pruning, target: str | None, console: Console,
     end = "; nothing written (-o FILE writes it)" if changes else ""
     if target is not None:
         end = f"; wrote {messages.written(target)}"
-    headline, *why = messages.choice_lines(model, chosen)
+    headline, *why = messages.choice_lines(messages.choice_made(model, chosen))
     for line in (headline + end, *why):
         console.say(line)
 

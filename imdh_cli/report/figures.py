@@ -191,6 +191,7 @@ class Summary:
     clusters: tuple[Cluster, ...]
     splits: dict[int, Split]  # those down to the clusters, by node
     warnings: tuple[Caution, ...]
+    next_steps: tuple[str, ...] = ()  # what to do
     truth: Agreement | None = None
     comparison: Comparison | None = None  # with another model
     drift: Drift | None = None
@@ -270,6 +271,7 @@ class Summary:
             "clusters": [self._cluster_dict(c) for c in self.clusters],
             "splits": [self._split_dict(shown[node]) for node in sorted(shown)],
             "warnings": [vars(w).copy() for w in self.warnings],
+            "next_steps": list(self.next_steps),
             "truth": self.truth.to_dict() if self.truth else None,
             "comparison": self.comparison.to_dict() if self.comparison else None,
             "drift": self.drift.to_dict() if self.drift else None,

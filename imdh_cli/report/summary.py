@@ -30,6 +30,7 @@ from imdh_cli.report.figures import (
     Summary,
     schema,
 )
+from imdh_cli.report.next_steps import next_steps
 from imdh_cli.words import count
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def _summarise(model: Model, min_size: int | None, name: str) -> Summary:
         model=model,
         _split_of=tree.split,
     )
-    return replace(summary, warnings=cautions(summary))
+    steps = next_steps(model, summary.choice, name)
+    return replace(summary, warnings=cautions(summary), next_steps=steps)
 
 
 def csv_lines(summary: Summary) -> Iterator[str]:

@@ -48,6 +48,7 @@ def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
         view.choice()
         view.tree(limit=COLLAPSED)
         view.borders()
+        view.next_steps()
     if summary.truth is not None:
         AgreementPrinter(summary, console).truth(summary.truth)
 
@@ -266,6 +267,13 @@ class _Report(Printer):
                 arrow, style = (self.g.up, RIGHT) if c.z[j] > 0 else (self.g.down, LEFT)
                 units.append(Text.assemble((arrow, style), f" {self.names[j]}"))
         return units
+
+    def next_steps(self) -> None:
+        """What to do, a line each."""
+        if self.s.next_steps:
+            self.console.print()
+        for step in self.s.next_steps:
+            self.flow(Text.assemble(("Next: ", "bold"), step, "."), hang=2)
 
     def borders(self) -> None:
         """How many rows lie near the cuts: of DATA by pair of clusters, else of the model by split."""
