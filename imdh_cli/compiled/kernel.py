@@ -457,15 +457,15 @@ def standardise(X, center, scale, fill, limit, Z, clipped):
     """
     rows, d = X.shape
     for row in range(rows):
-        worst = 0.0
+        beyond = 0
         for f in range(d):
             x = X[row, f]
             z = (x - center[f]) / scale[f]
             z = fill[f] if x != x else z
             z = min(max(z, -limit), limit)
-            worst = max(worst, abs(z))
+            beyond |= 1 if abs(z) >= limit else 0  # a running maximum would keep this from becoming vectors
             Z[row, f] = z
-        clipped[row] = worst >= limit
+        clipped[row] = beyond != 0
 
 
 @_compiled()
