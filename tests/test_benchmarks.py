@@ -10,7 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.benchmarks import accuracy, common, order, planted, soak, speed
+from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.learner import Learner
+from imdh_cli.core.tree import Tree
+from imdh_cli.params import FitParams, LearnParams
+from tests.benchmarks import accuracy, common, order, plain_loop, planted, soak, speed
 from tests.benchmarks import fault_injection as faults
 
 TABLES = {"accuracy": accuracy, "order": order, "planted": planted, "soak": soak, "speed": speed}
@@ -142,3 +146,25 @@ def test_a_soak_sees_what_is_wrong(
     found = soak.examine(job, fault, faults.End(status, b"", said), tmp_path, old, whole)
     assert [text for text in found.wrong if wrong not in text or not wrong] == []
     assert bool(found.wrong) == bool(wrong)
+
+
+def test_the_plain_loop_learns_what_the_kernel_learns() -> None:
+    """In few features, where rounding does not grow; rows beyond the limit among them."""
+    X = np.random.default_rng(0).standard_normal((2000, 3))
+    X[::3] += 4.0
+    X[::200] *= 100.0
+    params = FitParams(learn=LearnParams(depth=4, reseat="no"))
+    columns = ColumnProfile(3)
+    columns.add(X)
+    scaling = columns.scaling("standard")
+    learner = Learner(Tree.start(4, 3), scaling, columns, params, 1)
+    learner.begin_epoch(0, counting=True)
+    learner.partial_fit(X)
+    learner.join()
+    tree = Tree.start(4, 3)
+    counted = plain_loop.learn_pass(X, scaling, params.learn, tree)
+    for name in vars(tree):
+        np.testing.assert_allclose(getattr(tree, name), getattr(learner.tree, name), rtol=1e-8, atol=1e-10)
+    for name in vars(counted):
+        ours = getattr(learner.statistics(), name)
+        np.testing.assert_allclose(getattr(counted, name), ours, rtol=1e-8, atol=1e-10)

@@ -197,6 +197,7 @@ def _report(o: FitOptions, job: _Job, result: Fit, seconds: float, console: Cons
         return
     for line in messages.fit_lines(result, o.output, seconds):
         console.say(line)
+    console.detail(messages.busy_line(result.busy))
     for line in [] if changes is None else messages.change_lines(changes):
         console.say(line)
 

@@ -134,6 +134,11 @@ def rows_met(result: Fit) -> int:
     return result.tally.rows * (result.passes + result.recounted)
 
 
+def busy_line(busy: Mapping[str, float]) -> str:
+    """Where learning spent processor time."""
+    return "processor seconds: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in busy.items())
+
+
 def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
     """The summary of a fit, and what to do next."""
     from imdh_cli.report.next_steps import next_steps

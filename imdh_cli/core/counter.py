@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from imdh_cli.compiled import kernel
@@ -22,6 +24,7 @@ class Counter:
         self._scaling = scaling
         self._statistics = Statistics.empty(tree.depth, self._d)
         self._rows = block_rows(self._d)
+        self.busy: defaultdict[str, float] = defaultdict(float)  # processor seconds by what they were for
 
         def descend(block: Block) -> None:
             n = block.rows
@@ -32,7 +35,9 @@ class Counter:
         def count(block: Block) -> None:
             self._statistics.count_leaves(block.Z[: block.rows], block.node[: block.rows])
 
-        self._pipeline = ThreadPipeline([descend, count], self._rows, self._d, 2 if threads == 1 else 0)
+        self._pipeline = ThreadPipeline(
+            {"descend": descend, "count": count}, self._rows, self._d, 2 if threads == 1 else 0, self.busy
+        )
 
     def update(self, X: np.ndarray) -> None:
         """Count the rows of X (rows, d) float64, NaN for a cell to be filled."""

@@ -71,7 +71,7 @@ class Learned:
 
     statistics : of the rows counted. columns : moments and distinct values of the columns. state : what to
     go on from. rows : that were met in each epoch. drifting : (d,) bool, columns whose early and late rows
-    differ.
+    differ. busy : processor seconds by stage; where each has a processor of its own, the longest is the time.
     """
 
     tree: Tree
@@ -83,6 +83,7 @@ class Learned:
     passes: int
     recounted: bool
     drifting: np.ndarray
+    busy: Mapping[str, float]
 
     def leaves(self, X: np.ndarray) -> np.ndarray:
         """The leaf of each row of X (n, d), from 0 and left to right, (n,) int64."""
@@ -194,6 +195,7 @@ class _Run:
             passes=self.passes,
             recounted=counter is not None,
             drifting=self.drifting,
+            busy={**self.learner.busy, **(counter.busy if counter is not None else {})},
         )
 
     # -- schedules

@@ -10,6 +10,8 @@ follows from d alone, a stage takes the blocks one after another, and a node mee
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -70,6 +72,7 @@ class Learner:
         self.columns = columns
         self.d = tree.pivots.shape[1]
         self.rows_met = 0  # in this epoch
+        self.busy: defaultdict[str, float] = defaultdict(float)  # processor seconds by what they were for
         self._params = params
         self._threads = threads
         self._counting = False
@@ -101,15 +104,19 @@ class Learner:
         # only wait in turn. Otherwise the thread that brings the rows has the first stage: one thread more
         # than processors makes all of them wait.
         most = max(1, self._threads - 1) if reading else self._threads
-        *steps, last = (self._levels(*levels) for levels in pairwise(stage_bounds(self.tree.depth, most)))
+        steps = {
+            f"levels {first + 1} to {last}": self._levels(first, last)
+            for first, last in pairwise(stage_bounds(self.tree.depth, most))
+        }
+        name, levels = steps.popitem()
 
-        def last_and_leaves(block: Block) -> None:
-            last(block)
+        def levels_and_leaves(block: Block) -> None:
+            levels(block)
             self._leaves(block)
 
-        steps.append(last_and_leaves)
+        steps[f"{name} and leaves"] = levels_and_leaves
         own = len(steps) if self._threads == 1 else 0 if reading else 1
-        self._pipeline = ThreadPipeline(steps, block_rows(self.d), self.d, own)
+        self._pipeline = ThreadPipeline(steps, block_rows(self.d), self.d, own, self.busy)
 
     def partial_fit(self, X: np.ndarray) -> None:
         """Learn from one block of raw rows, at most `block_rows(d)`; all but an epoch's last are full."""
@@ -208,7 +215,10 @@ class Learner:
             self._pipeline.drain()
 
     def _relocate(self, statistics: Statistics) -> int:
-        return relocate(self.tree, statistics, self.columns.steps(self.scaling.scale))
+        start = time.thread_time()
+        moved = relocate(self.tree, statistics, self.columns.steps(self.scaling.scale))
+        self.busy["relocate"] += time.thread_time() - start
+        return moved
 
     def _levels(self, first: int, last: int) -> Callable[[Block], None]:
         learn, tree = self._params.learn, self.tree

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -42,10 +45,23 @@ class ThreadPipeline:
     The first `own` are called by the thread that sends the blocks, each other one has a thread of its own.
     There are more blocks than can wait for a stage: one that comes back should have left the cache of the
     processor that had it last, else filling it again takes three times as long (d = 20: 83 for 30 ns a row).
+
+    busy : processor seconds by the name of a function are added to it. Each has a processor's time for itself
+    only where there are enough of them: then rows pass at the pace of the one that takes longest.
     """
 
-    def __init__(self, steps: list[Callable[[Block], None]], rows: int, d: int, own: int) -> None:
-        self._own, self._steps = steps[:own], steps[own:]
+    def __init__(
+        self,
+        steps: Mapping[str, Callable[[Block], None]],
+        rows: int,
+        d: int,
+        own: int,
+        busy: defaultdict[str, float],
+    ) -> None:
+        self._busy = busy
+        timed = [self._timed(name, step) for name, step in steps.items()]
+        self._own, self._steps = timed[:own], timed[own:]
+        self._standardise = self._timed("standardise", kernel.standardise)
         blocks = [Block(rows, d)]
         if self._steps:
             enough = max(2 * len(self._steps) + 1, IN_FLIGHT_BYTES // blocks[0].Z.nbytes)
@@ -61,6 +77,14 @@ class ThreadPipeline:
             worker = threading.Thread(target=self._work, args=(k,), daemon=True, name=f"stage-{k}")
             worker.start()
             self._threads.append(worker)
+
+    def _timed(self, name: str, step: Callable[..., None]) -> Callable[..., None]:
+        def timed(*arguments: Any) -> None:
+            start = time.thread_time()
+            step(*arguments)
+            self._busy[name] += time.thread_time() - start  # no other thread adds to this name
+
+        return timed
 
     def _work(self, k: int) -> None:
         while (block := self._queues[k].get()) is not None:
@@ -83,7 +107,7 @@ class ThreadPipeline:
         block.rows = n = len(X)
         s = scaling
         try:
-            kernel.standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
+            self._standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
             for step in self._own:
                 step(block)
         except BaseException:

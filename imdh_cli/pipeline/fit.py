@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ class Fit:
     passes: int
     recounted: bool
     drifting: list[str] = field(default_factory=list)  # columns whose early and late rows differ
+    busy: Mapping[str, float] = field(default_factory=dict)  # processor seconds by stage
 
 
 def fit(
@@ -110,7 +112,7 @@ def fit(
     sampled = learned.rows if params.sample is not None and learned.rows < tally.used else None
     about = describe(learned, chosen, params, selection.spec, provenance, drifting, sampled)
     model = build(learned, names, chosen, about)
-    return Fit(model, chosen, tally, learned.passes, learned.recounted, drifting)
+    return Fit(model, chosen, tally, learned.passes, learned.recounted, drifting, learned.busy)
 
 
 def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int) -> Learned:
@@ -136,7 +138,7 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
             counter.update(X)
     finally:
         counter.join()
-    return replace(learned, statistics=counter.statistics())
+    return replace(learned, statistics=counter.statistics(), busy={**learned.busy, **counter.busy})
 
 
 def _suspects(rows: FeatureRows, learned: Learned, update: Model | None) -> list[dict[str, Any]]:

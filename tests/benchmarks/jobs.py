@@ -24,6 +24,7 @@ BATCH_ROWS = 65_536  # as imdh's default
 CHUNK_ROWS = 262_144  # made, and written, at a time
 CLUSTERS = 20
 LEAVES = 256
+MANY = 8  # threads: a stage for each level
 
 
 def blocks(n_rows: int, d: int) -> Iterator[np.ndarray]:
@@ -88,37 +89,55 @@ def minibatch(path: str) -> None:
     print(model.n_steps_)
 
 
-def learn_pass(rows: np.ndarray, threads: int) -> float:
-    """Seconds of one pass of learning, everything counted, over rows that are in memory."""
+def learn_pass(rows: np.ndarray, threads: int) -> tuple[float, float]:
+    """Seconds of one pass of learning, everything counted, over rows in memory, by the plain loop for 0
+    threads; and processor seconds of the stage that has most of them."""
     from imdh_cli.core.columns import ColumnProfile
     from imdh_cli.core.learner import Learner
     from imdh_cli.core.thread_pipeline import block_rows
     from imdh_cli.core.tree import Tree
     from imdh_cli.params import FitParams
     from imdh_cli.rows.stream import RowStream
+    from tests.benchmarks import plain_loop
 
     params = FitParams()
     columns = ColumnProfile(rows.shape[1])
     columns.add(rows[:CHUNK_ROWS])
-    tree = Tree.start(params.learn.depth, rows.shape[1])
-    learner = Learner(tree, columns.scaling("standard"), columns, params, threads)
+    scaling, tree = columns.scaling("standard"), Tree.start(params.learn.depth, rows.shape[1])
     start = time.perf_counter()
+    if not threads:
+        plain_loop.learn_pass(rows, scaling, params.learn, tree)
+        seconds = time.perf_counter() - start
+        return seconds, seconds
+    learner = Learner(tree, scaling, columns, params, threads)
     learner.begin_epoch(0, counting=True)
     for block in RowStream([rows]).blocks(block_rows(rows.shape[1])):
         learner.partial_fit(block)
     learner.join()
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    busy = dict(learner.busy)
+    first, *others = (name for name in busy if name.startswith("levels"))
+    # By the thread that brings the rows.
+    own = busy[first] + busy["standardise"] + busy.get("relocate", 0.0)
+    return seconds, max(own, *(busy[name] for name in others)) if others else own
 
 
 def learn(n_rows: int, d: int, repeats: int) -> None:
-    """JSON: median seconds of one thread and of two, in turn, and of the ratios."""
+    """JSON: median seconds of the plain loop, of one thread and of two, in turn, and of the ratios; the least
+    processor seconds of the longest stage of as many as there can be."""
     rows = np.concatenate(list(blocks(n_rows, d)))
-    learn_pass(rows[:CHUNK_ROWS], 2)
-    pairs = [(learn_pass(rows, 1), learn_pass(rows, 2)) for _ in range(repeats)]
+    for threads in (0, 2):
+        learn_pass(rows[:1000], threads)  # compiled
+    runs = [[learn_pass(rows, threads)[0] for threads in (0, 1, 2)] for _ in range(repeats)]
+    plain, one, two = zip(*runs, strict=True)
+    longest = min(learn_pass(rows, MANY)[1] for _ in range(repeats))
     figures = {
-        "one_thread": median(one for one, _ in pairs),
-        "two_threads": median(two for _, two in pairs),
-        "ratio": median(one / two for one, two in pairs),
+        "plain_loop": median(plain),
+        "one_thread": median(one),
+        "two_threads": median(two),
+        "gain": median(a / b for a, b in zip(plain, one, strict=True)),
+        "ratio": median(a / b for a, b in zip(one, two, strict=True)),
+        "longest_stage": longest,
         "rows": n_rows,
     }
     print(json.dumps(figures))

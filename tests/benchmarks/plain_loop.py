@@ -1,7 +1,7 @@
 """The update rule as one would first write it: row by row, level by level, compiled by numba with our flags.
 
-What `learning alone` is compared with. It standardises, learns and counts all that a pass of `core.learner` does,
-without moving cuts; trees come out the same but for rounding (tests/test_benchmarks.py).
+What `learning alone` is compared with. It standardises, learns and counts all that a pass of `core.learner`
+does, without moving cuts; trees come out the same but for rounding (tests/test_benchmarks.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def learn(X, center, scale, limit, rule, V, M, T, B, RHO2, S2, histograms, count
             b = B[i]
             if h > 0.0:
                 if not clipped:
-                    histograms[i, int(min(max(math.floor((p - b) / s * PER_SD) + BINS // 2, 0), BINS - 1))] += 1
+                    histograms[
+                        i, int(min(max(math.floor((p - b) / s * PER_SD) + BINS // 2, 0), BINS - 1))
+                    ] += 1
                 step = (t + 1.0) ** -r
                 k = (b - p) * math.exp(-0.5 * ((b - p) / h) ** 2) / (ROOT_2PI * h * h * h)
                 pull = 2.0 * C * math.copysign(max(abs(b) - alpha * s, 0.0), b)

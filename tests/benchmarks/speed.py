@@ -5,6 +5,7 @@
 - fit against MiniBatchKMeans(256).partial_fit fed the same batches
 - fit of a column of vectors against fit of as many columns
 - one thread against two
+- learning alone against a plain loop of the same rule, compiled alike
 - time per row and peak memory at 1, 4 and 16 million rows
 - cold and warm start
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ JOBS = [sys.executable, "-m", "tests.benchmarks.jobs"]
 # features -> rows: files of 0.3 to 0.6 GB as Parquet
 ROWS = {5: 8_000_000, 20: 4_000_000, 100: 800_000, 784: 100_000}
 PEER_ROWS = 1_000_000  # MiniBatchKMeans needs some 15 s for these
+LEARN_ROWS = {5: 1_000_000, 20: 1_000_000, 100: 1_000_000, 784: 200_000}
 VECTORS = 100_000
 MILLIONS = (1, 4, 16)
 ONE_PASS = ("--passes", "1", "--recount", "no", "--depth", "8", "-f", "-q", "--no-progress")
@@ -41,9 +44,9 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
-def job(*words: str | Path) -> common.Run:
-    """One of `jobs.py`."""
-    return common.run([*JOBS, *words], env=environment())
+def job(*words: str | Path, **settings: str) -> common.Run:
+    """One of `jobs.py`, with more settings in its environment."""
+    return common.run([*JOBS, *words], env=environment() | settings)
 
 
 def imdh(*words: str | Path) -> common.Run:
@@ -125,13 +128,16 @@ class Bench:
             yield f"two threads against one d={d}", pair(two, one, self.repeats)
 
     def kernel(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """Learning alone, rows in memory, on one thread and on two in turn, in one process."""
-        for d, n_rows in ROWS.items():
-            rows = str(int(n_rows * self.scale / 2))
-            yield (
-                f"learning alone d={d}",
-                json.loads(job("learn", rows, str(d), str(self.repeats)).stdout),
-            )
+        """Learning alone, rows in memory: the plain loop, one thread and two in turn, in one process; by code
+        for this processor and, where it can run it, by code for one with vectors of 32 bytes."""
+        codes: dict[str, dict[str, str]] = {"": {}}
+        if platform.machine() == "x86_64":
+            codes[", haswell"] = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}
+        for d, n_rows in LEARN_ROWS.items():
+            rows = str(int(n_rows * self.scale))
+            for code, settings in codes.items():
+                done = job("learn", rows, str(d), str(self.repeats), **settings)
+                yield f"learning alone d={d}{code}", json.loads(done.stdout)
 
     def memory(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Peak memory and time per row of fit at 1, 4 and 16 million rows of 20."""
@@ -186,8 +192,10 @@ def text(result: Mapping[str, Any]) -> str:
     pairs, alone, learning = [], [], []
     for name, found in figures.items():
         if "one_thread" in found:
-            rates = [found["rows"] / found[key] / 1e6 for key in ("one_thread", "two_threads")]
-            learning.append([name, *(f"{rate:.2f}" for rate in rates), f"{found['ratio']:.2f}"])
+            keys = ("plain_loop", "one_thread", "two_threads", "longest_stage")
+            rates = [f"{found['rows'] / found[k] / 1e6:.2f}" if k in found else "" for k in keys]
+            ratios = [f"{found[k]:.2f}" if k in found else "" for k in ("gain", "ratio")]
+            learning.append([name, *rates, *ratios])
         elif "ratio" in found:
             other = {
                 "two": "one thread",
@@ -225,7 +233,11 @@ def text(result: Mapping[str, Any]) -> str:
         + f"; beside MiniBatchKMeans {int(PEER_ROWS * result['scale']):,} of 20.",
         common.markdown_table(["what", "beside", "imdh", "the other", "ratio", "imdh's peak"], pairs),
         "Million rows a second:",
-        common.markdown_table(["what", "one thread", "two threads", "ratio"], learning),
+        common.markdown_table(
+            ["what", "plain loop", "one thread", "two threads", "by the longest of 8 stages"]
+            + ["one / plain", "two / one"],
+            learning,
+        ),
         common.markdown_table(["what", "time", "per row", "peak memory"], alone),
         common.provenance_line(result),
     ]
