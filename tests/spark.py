@@ -13,7 +13,7 @@ KIND = os.environ.get("IMDH_SPARK", "sail")
 
 @contextmanager
 def session() -> Iterator[tuple[Any, str]]:
-    """A session, and what $SPARK_REMOTE gives a script one by. Workers run the Python that the tests do."""
+    """A session, and for Sail where its server is, as of $SPARK_REMOTE. Workers run the Python that the tests do."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -25,7 +25,7 @@ def session() -> Iterator[tuple[Any, str]]:
         remote = f"sc://localhost:{server.listening_address[1]}"
         builder = SparkSession.builder.remote(remote)
     else:
-        server, remote = None, "local[2]"
+        server, remote = None, ""
         builder = SparkSession.builder.remote("local[2]") if KIND == "connect" else SparkSession.builder
         if KIND == "classic":
             builder = builder.master("local[2]")

@@ -183,7 +183,7 @@ def test_errors_of_workers_are_known(engine, text, message):
 def test_the_script_of_the_readme_runs(session, world, tmp_path):
     (script,) = (block for block in python_blocks() if "pyspark" in block)
     (tmp_path / "fit_on_spark.py").write_text(script)
-    remote = {} if sessions.KIND == "classic" else {"SPARK_REMOTE": session.remote_of_tests}
+    remote = {"SPARK_REMOTE": session.remote_of_tests} if sessions.KIND == "sail" else {}
     words = [str(world[0] / "t"), str(tmp_path / "m.npz"), "x.`0`", "x.`1`", "x.`2`"]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", tmp_path / "fit_on_spark.py", *words],
