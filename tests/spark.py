@@ -13,7 +13,7 @@ KIND = os.environ.get("IMDH_SPARK", "sail")
 
 @contextmanager
 def session() -> Iterator[tuple[Any, str]]:
-    """A session, and for Sail where its server is, as of $SPARK_REMOTE. Workers run the Python that the tests do."""
+    """A session, and for Sail where its server is. Workers run the Python that the tests do."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
