@@ -14,7 +14,7 @@ from imdh_cli.errors import DataError
 
 if TYPE_CHECKING:
     from imdh_cli.cli.console import Console
-    from imdh_cli.cli.report import ReportOptions
+    from imdh_cli.cli.report_options import ReportOptions
     from imdh_cli.features import Tally
     from imdh_cli.model import Model
     from imdh_cli.pipeline.labelled import Labelled
@@ -213,7 +213,7 @@ class Moved(Taker):
         self._counter.update(part.X)
 
     def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
-        from imdh_cli.report.drift import measure
+        from imdh_cli.report.drifting import measure
 
         return replace(summary, drift=measure(summary, self._counter.statistics(), tally))
 

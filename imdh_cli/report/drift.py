@@ -1,33 +1,15 @@
-"""A model's statistics and those of new rows under its tree -> what has moved, and how much.
-
-Nothing is learned and no row is kept: shares of the clusters, histograms of the projections at the splits,
-moments of the features and counts of cells, then (the model's) and now (the rows read).
-"""
+"""What has moved between the rows of a model and new ones: shares, splits, features, cells."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from imdh_cli.errors import UsageError
-from imdh_cli.report.words import percent, quantity, signed, spread
-from imdh_cli.words import listing, printable
-
-if TYPE_CHECKING:
-    from imdh_cli.core.statistics import Statistics
-    from imdh_cli.features import Tally
-    from imdh_cli.report.figures import Summary
-
 MODERATE, LARGE = 0.1, 0.25  # the usual bands of the population stability index
-# What is worth a sentence: a cluster's part of the index, the means' distance and the change of a spread in
-# training sds, the distance of two distributions, a change of a share of the rows.
-PART, SHIFT, STRETCH, DISTANCE, ROWS = 0.02, 0.2, 0.25, 0.1, 0.01
 Z = 2.326  # the normal law's 99 % point
-KOLMOGOROV = 1.628  # and that of the Kolmogorov distribution
-NAME = 40  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -188,126 +170,3 @@ def index_by_chance(clusters: int, then: int, now: int) -> float:
     part = 2.0 / (9.0 * (clusters - 1))
     point = (clusters - 1) * (1.0 - part + Z * part**0.5) ** 3
     return float(point * (1.0 / then + 1.0 / now))
-
-
-def measure(summary: Summary, statistics: Statistics, tally: Tally) -> Drift:
-    """Compare the rows counted under a model's tree with those that the model holds.
-
-    Parameters
-    ----------
-    summary : Summary
-        Of the model, with the model.
-    statistics : Statistics
-        Of the new rows, at least one of them used, under the model's tree and in its coordinates.
-    tally : Tally
-        What became of the new rows.
-    """
-    model = summary.model
-    if model is None:
-        raise UsageError("a summary without its model cannot be compared with rows")
-    counts, means, squares = statistics.of_nodes()
-    then = np.array([c.rows for c in summary.clusters])
-    now = np.bincount(model.cluster_of_leaf, weights=statistics.counts, minlength=len(then) + 1)[1:]
-    clusters = compare_shares(then, now, [c.name for c in summary.clusters])
-    rows = summary.rows
-    drift = Drift(
-        rows_read=tally.rows,
-        rows_used=tally.used,
-        psi=sum(c.psi for c in clusters),
-        chance=index_by_chance(len(then), int(then.sum()), int(now.sum())),
-        clusters=clusters,
-        splits=tuple(
-            _split(i, model.histograms[i - 1], statistics.histograms[i - 1], model.counts, counts)
-            for i in sorted(summary.splits)
-        ),
-        features=tuple(_features(summary, means[0], np.sqrt(squares[0] / counts[0]))),
-        cells=tuple(_cells(summary, tally)),
-        left_out=((rows.skipped + rows.bad) / max(1, rows.read), (tally.skipped + tally.bad) / tally.rows),
-        clipped=_clipped(summary, counts[0], statistics.histograms[0]),
-    )
-    carriers = {
-        i: listing([printable(summary.features[j].name, NAME) for j in split.carriers(2)])
-        for i, split in summary.splits.items()
-    }
-    findings = sorted(_findings(drift, carriers), key=lambda f: -f.size)
-    return Drift(**{**vars(drift), "findings": tuple(f for f in findings if f.size >= 1.0)})
-
-
-def _split(
-    node: int, then: np.ndarray, now: np.ndarray, counts_then: np.ndarray, counts_now: np.ndarray
-) -> SplitDrift:
-    a, b = int(then.sum()), int(now.sum())
-    rows = int(counts_then[node - 1]), int(counts_now[node - 1])
-    if not a or not b:
-        return SplitDrift(node, *rows, None, None)
-    ks = float(np.abs(np.cumsum(then) / a - np.cumsum(now) / b).max())
-    return SplitDrift(node, *rows, ks, KOLMOGOROV * (1.0 / a + 1.0 / b) ** 0.5)
-
-
-def _features(summary: Summary, means: np.ndarray, sds: np.ndarray) -> Iterator[FeatureDrift]:
-    model = summary.model
-    assert model is not None
-    means, sds = model.center + model.scale * means, model.scale * sds
-    for f, mean, sd in zip(summary.features, means.tolist(), sds.tolist(), strict=True):
-        some = f.sd > 0.0
-        shift, stretch = ((mean - f.mean) / f.sd, sd / f.sd - 1.0) if some else (None, None)
-        yield FeatureDrift(f.name, f.share, f.mean, mean, f.sd, sd, shift, stretch)
-
-
-def _cells(summary: Summary, tally: Tally) -> Iterator[CellDrift]:
-    """Of every column that has such cells then or now."""
-    for kind in ("missing", "infinite", "unseen"):
-        then, now = getattr(summary, kind), getattr(tally, kind)
-        for column in dict.fromkeys([*then, *now]):
-            shares = then.get(column, 0) / max(1, summary.rows.read), now.get(column, 0) / tally.rows
-            if any(shares):
-                yield CellDrift(column, kind, *shares)
-
-
-def _clipped(summary: Summary, rows: int, histogram: np.ndarray) -> tuple[float, float] | None:
-    """Rows that no histogram holds since a value of theirs was cut off; None where nothing ever is."""
-    model = summary.model
-    assert model is not None
-    if not np.isfinite(model.scaling.limit) or not model.projection_sd[0] > 0.0:
-        return None
-    then = 1.0 - int(model.histograms[0].sum()) / int(model.counts[0])
-    return then, 1.0 - int(histogram.sum()) / int(rows)
-
-
-def _findings(d: Drift, carriers: Mapping[int, str]) -> Iterator[Finding]:
-    """All that moved farther than by chance. carriers: what each direction is made of."""
-    rows = d.rows_used
-    for c in d.clusters:
-        noise = Z * (c.share_then * (1.0 - c.share_then) * (1.0 / rows + 1.0 / max(1, c.rows_then))) ** 0.5
-        if abs(c.share_now - c.share_then) > noise:
-            name = f" ({printable(c.name, NAME)})" if c.name else ""
-            moved = f"{percent(c.share_then)} of the rows then, {percent(c.share_now)} now"
-            yield Finding(c.psi / PART, f"cluster {c.cluster}{name}: {moved}")
-    for f in d.features:
-        name = printable(f.name, NAME)
-        if f.shift is None or f.stretch is None:
-            if f.sd_now + abs(f.mean_now - f.mean_then) > 1e-9 * abs(f.mean_then):
-                yield Finding(10.0, f"{name}: {f.mean_then:g} throughout then, not so now")
-            continue
-        if abs(f.shift) > Z * (1.0 + f.stretch) / rows**0.5:
-            means = [quantity(m, f.sd_then, share=f.share) for m in (f.mean_then, f.mean_now)]
-            text = f"{name}: mean {means[0]} then, {means[1]} now ({signed(f.shift, 2)} sd)"
-            yield Finding(abs(f.shift) / SHIFT, text)
-        if abs(f.stretch) > Z / rows**0.5:
-            sds = [spread(s, share=f.share) for s in (f.sd_then, f.sd_now)]
-            yield Finding(abs(f.stretch) / STRETCH, f"{name}: sd {sds[0]} then, {sds[1]} now")
-    for s in d.splits:
-        if s.ks is not None and s.chance is not None and s.ks > s.chance:
-            where = f"node {s.node} ({carriers[s.node]})"
-            text = f"{where}: other projections, KS distance {s.ks:.2f} (by chance below {s.chance:.2f})"
-            yield Finding(s.ks / DISTANCE, text)
-    kinds = {
-        "missing": "missing cells",
-        "infinite": "cells infinite or beyond 1e100",
-        "unseen": "unseen levels",
-    }
-    shares = [(f"{printable(c.column, NAME)}: {kinds[c.kind]}", (c.then, c.now)) for c in d.cells]
-    shares += [("rows that could not be used", d.left_out)]
-    shares += [] if d.clipped is None else [("rows beyond 10 sd, where the model's sight ends", d.clipped)]
-    for what, (then, now) in shares:
-        yield Finding(abs(now - then) / ROWS, f"{what}: {percent(then)} then, {percent(now)} now")
