@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from imdh_cli.version import __version__
+
 if TYPE_CHECKING:
     from imdh_cli.errors import ImdhError
     from imdh_cli.estimator import IMDH
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
     from imdh_cli.params import FitParams
     from imdh_cli.tables import assign, fit
 
-__version__ = "0.1.0"
-__all__ = ["IMDH", "FitParams", "ImdhError", "Model", "assign", "fit", "load", "save"]
+__all__ = ["IMDH", "FitParams", "ImdhError", "Model", "__version__", "assign", "fit", "load", "save"]
 
 _HOMES = {
     "IMDH": "estimator",

@@ -11,10 +11,10 @@ from typing import NoReturn, TextIO
 
 import click
 
-from imdh_cli import __version__
 from imdh_cli.cli import signals
 from imdh_cli.cli.help import HELP, ExamplesGroup
 from imdh_cli.errors import ExitStatus, ImdhError, Stopped
+from imdh_cli.version import __version__
 
 COMMANDS = {
     "fit": "Learn clusters in one pass over the data; write the model.",

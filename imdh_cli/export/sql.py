@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from imdh_cli import __version__
 from imdh_cli.errors import UsageError
 from imdh_cli.export.dialects import DIALECTS, Dialect, check_names, check_text, number
 from imdh_cli.features import Column
@@ -23,6 +22,7 @@ from imdh_cli.features.matrix import LARGEST
 from imdh_cli.model import Cut, Model, walk
 from imdh_cli.sources.csv.numbers import null_numbers
 from imdh_cli.sources.nulls import Nulls
+from imdh_cli.version import __version__
 from imdh_cli.words import count, printable
 
 # In one sum or conjunction: engines limit the depth of an expression (DuckDB 1,000), and a chain is as deep

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdh_cli import __version__
 from imdh_cli.compiled.kernel import MOST_CODES
 from imdh_cli.core import pruning
 from imdh_cli.core.discrete_gaps import without_gaps
@@ -23,6 +22,7 @@ from imdh_cli.errors import DataError, UsageError
 from imdh_cli.model.metadata import choice
 from imdh_cli.model.model import Model
 from imdh_cli.params import FitParams, PruneParams
+from imdh_cli.version import __version__
 
 if TYPE_CHECKING:
     from imdh_cli.features import FeatureSpec
