@@ -91,6 +91,8 @@ def test_no_text_or_id_is_in_a_model_a_report_or_a_log(world):
         imdh("report", model, "--json"),
         imdh("report", model, "--csv"),
         imdh("report", model, "--tree"),
+        imdh("report", model, *world.data, "--drift", "--stability", 2, "--json"),
+        imdh("report", model, out / "u.npz", *world.data),
         imdh("report", model, "--node", 1),
         imdh("report", model, *world.data, "--html", out / "page.html"),
         imdh("report", model, *world.data, "--plot", out / "split.svg", "--node", 1),
