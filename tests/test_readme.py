@@ -1,11 +1,11 @@
-"""The README's commands run, in order, and print what it shows.
+"""The commands of the README and of the pages behind it run, in order, and print what they show.
 
 Blocks marked `console` hold commands after `$ ` and, below each, what it prints (both streams).
 They share one folder that has `sample_data`. In what is shown, a line `...` stands for any lines;
 times, rates and memory may differ; other numbers must agree within 2 %: another processor may round
 the last digits of a hyperplane otherwise, and a handful of rows may then fall on its other side.
 
-`python tests/test_readme.py` runs the commands and writes what they print into the README.
+`python tests/test_readme.py` runs the commands and writes what they print into the pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
+# In the order in which their commands run, since later ones use the files of earlier ones.
+PAGES = [ROOT / "README.md", *(ROOT / "imdh_cli" / name / "README.md" for name in ("engines", "model"))]
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
@@ -104,7 +105,7 @@ def folder_with_samples(parent: Path) -> Path:
     return parent
 
 
-BLOCKS = BLOCK.findall(README.read_text(encoding="utf-8"))
+BLOCKS = [block for page in PAGES for block in BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_commands_print_what_the_readme_shows(block: str, folder: Path) -> None:
 
 
 def python_blocks() -> list[str]:
-    return PYTHON.findall(README.read_text(encoding="utf-8"))
+    return [block for page in PAGES for block in PYTHON.findall(page.read_text(encoding="utf-8"))]
 
 
 def test_every_block_of_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +158,8 @@ def test_figures_may_only_differ_where_they_must() -> None:
     assert not same_output(["a", "...", "z"], ["a", "b"])
 
 
-def refresh(text: str) -> str:
-    """The README with what its commands print now; outputs that hold `...` are left as they are."""
+def refresh() -> None:
+    """Write into the pages what their commands print now; outputs that hold `...` are left as they are."""
     with tempfile.TemporaryDirectory() as name:
         folder = folder_with_samples(Path(name))
 
@@ -171,8 +172,9 @@ def refresh(text: str) -> str:
                 parts.append(f"$ {command.line}\n{printed}".rstrip())
             return "```console\n" + "\n".join(parts) + "\n```"
 
-        return BLOCK.sub(replaced, text)
+        for page in PAGES:
+            page.write_text(BLOCK.sub(replaced, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    README.write_text(refresh(README.read_text(encoding="utf-8")), encoding="utf-8")
+    refresh()
