@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -19,8 +19,10 @@ from imdh_cli.model.walk import labels_of_leaves
 from imdh_cli.params import AssignParams, Missing
 from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
 from imdh_cli.sources.base import Source
+from imdh_cli.workers import Workers, in_order
 
 BLOCK_ROWS = 8192  # standardised at a time
+WRITES = 5  # batches that are written or wait for it while the next one is labelled
 PATIENCE = 3.0  # seconds for a write under way when the run is interrupted
 
 
@@ -159,22 +161,33 @@ def assign(
     sizes = np.zeros(labeller.n_clusters + 1, dtype=np.int64)
     names = pa.array([None, *labeller.names], pa.string())
     name = name_of(source)
-    with _Writer(sink, threads) as writer:
+
+    def batches() -> Iterator[pa.RecordBatch]:
         for chunk in source.chunks(spec.source_columns, params.keep):
             X, used = extract(chunk, spec, tally, first_row=tally.rows, source_name=name)
             columns = labeller(X)
             lost = None if used.all() else ~used
             if lost is not None:
                 columns["cluster"][lost] = -1
-            sizes += np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
+            sizes[:] += np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
             arrays = list(chunk.kept.columns) if chunk.kept is not None else []
             arrays.append(pa.array(columns["cluster"]))
             if params.names:
                 arrays.append(names.take(pa.array(np.maximum(columns["cluster"], 0))))
             arrays += [_array(extra, columns[extra], lost) for extra in params.extra]
-            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             if on_progress is not None:
                 on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
+
+    if threads == 1:
+        for batch in batches():
+            sink.write(batch)
+    else:
+        with Workers(1, "writer", PATIENCE) as workers:
+            writing = (partial(sink.write, batch) for batch in batches())
+            with closing(in_order(workers, writing, WRITES)) as written:
+                for _ in written:
+                    pass
     return Assigned(tally, sizes, labeller.rows_then, labeller.names)
 
 
@@ -183,54 +196,3 @@ def _array(name: str, values: np.ndarray, lost: np.ndarray | None) -> pa.Array:
     if name == "runner_up":
         lost = values == 0 if lost is None else lost | (values == 0)
     return pa.array(values, EXTRA_TYPES[name], mask=lost)
-
-
-class _Writer:
-    """A sink behind a thread and a short queue, so that writing and reading overlap."""
-
-    def __init__(self, sink: SinkLike, threads: int) -> None:
-        self._sink = sink
-        self._threaded = threads > 1
-        self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(maxsize=4)
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, daemon=True, name="writer")
-
-    def _work(self) -> None:
-        while (batch := self._queue.get()) is not None:
-            if self._error is None:
-                try:
-                    self._sink.write(batch)
-                except BaseException as error:  # raised again by `write` or at the end
-                    self._error = error
-
-    def __enter__(self) -> _Writer:
-        if self._threaded:
-            self._thread.start()
-        return self
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if not self._threaded:
-            self._sink.write(batch)
-            return
-        if self._error is not None:
-            raise self._error
-        self._queue.put(batch)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._threaded:
-            return
-        if kind is None:
-            self._queue.put(None)
-            self._thread.join()
-        else:
-            self._end_soon()
-        if kind is None and self._error is not None:
-            raise self._error
-
-    def _end_soon(self) -> None:
-        """Write nothing more; wait a little for what is being written: a pipe may have no reader."""
-        with suppress(queue.Empty):
-            while True:
-                self._queue.get_nowait()
-        self._queue.put(None)
-        self._thread.join(PATIENCE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,10 +15,10 @@ from imdh_cli.core.sentinels import Sentinel, Sentinels
 from imdh_cli.errors import DataError
 from imdh_cli.features import FeatureSpec, Tally, extract
 from imdh_cli.params import FitParams
-from imdh_cli.rows.prefetch import prefetch_in
 from imdh_cli.rows.shuffle import interleave, open_at_once
 from imdh_cli.rows.source import IN_ORDER, RowSource, skip
 from imdh_cli.sources.base import Chunk, Fragment, Source
+from imdh_cli.workers import Workers, prefetch
 
 
 @dataclass(frozen=True)
@@ -145,16 +144,16 @@ class FeatureRows(RowSource):
                 run_rows=int(np.clip(buffered // (4 * min(at_once, len(fragments))), 1, 256)),
             )
 
-    def _rows_of(self, fragment: Fragment, pool: Executor | None) -> Iterator[np.ndarray]:
+    def _rows_of(self, fragment: Fragment, pool: Workers | None) -> Iterator[np.ndarray]:
         chunks = fragment.chunks()
-        return self._matrices(chunks if pool is None else prefetch_in(pool, chunks))
+        return self._matrices(chunks if pool is None else prefetch(chunks, pool))
 
-    def _pool(self) -> AbstractContextManager[Executor | None]:
+    def _pool(self) -> AbstractContextManager[Workers | None]:
         """What reads fragments while rows are learned from. Text is parsed in several threads; an open
         Parquet file, which its row groups share, is left to one."""
         if self._threads == 1:
             return nullcontext()
-        return ThreadPoolExecutor(self._threads if self.source.parallel_fragments else 1, "fragments")
+        return Workers(self._threads if self.source.parallel_fragments else 1, "fragments")
 
 
 def name_of(source: Source) -> str:

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.rows.prefetch import prefetch
 from imdh_cli.sources.base import (
     BROKEN,
     Chunk,
@@ -34,6 +33,7 @@ from imdh_cli.sources.base import (
 )
 from imdh_cli.sources.file import Stored, peeked
 from imdh_cli.sources.nested import cells_per_row
+from imdh_cli.workers import prefetch
 
 MAGIC = b"ARROW1"
 CONTINUATION = b"\xff\xff\xff\xff"  # a stream begins with

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.rows.prefetch import prefetch
 from imdh_cli.sources.base import BROKEN, CELLS, Chunk, Fragment, check_columns, first_rows
 from imdh_cli.sources.file import Stored
+from imdh_cli.workers import prefetch
 
 COLUMN = "x"
 FRAGMENT = 8 << 20  # bytes

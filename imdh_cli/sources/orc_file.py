@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.orc as orc
 
 from imdh_cli.params import SourceParams
-from imdh_cli.rows.prefetch import prefetch
 from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, check_unique, chunks_of, first_rows
 from imdh_cli.sources.file import Stored
 from imdh_cli.sources.nested import cells_per_row
+from imdh_cli.workers import prefetch
 
 
 class OrcPart:

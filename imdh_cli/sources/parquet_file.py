@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from imdh_cli.params import SourceParams
-from imdh_cli.rows.prefetch import prefetch
 from imdh_cli.sources.base import (
     BROKEN,
     Chunk,
@@ -30,6 +29,7 @@ from imdh_cli.sources.base import (
     pandas_index,
 )
 from imdh_cli.sources.file import Stored
+from imdh_cli.workers import prefetch
 
 PAGE = 1 << 20  # bytes; the usual size of a page
 BATCH = 2 << 20  # bytes decoded at a time, by 8 bytes a cell

@@ -30,12 +30,13 @@ from imdh_cli.sources.compression import Read, cannot_read, filled, prefixed
 from imdh_cli.sources.csv.errors import fault_error, open_quote, spent, too_long, unparsed
 from imdh_cli.sources.csv.inference import HEAD, ROWS, SAMPLE, Survey, begin, readable, whole_records
 from imdh_cli.sources.csv.numbers import USUAL_NULLS
-from imdh_cli.sources.csv.parser import BlockParser, Fault, Layout, Rows, ordered_map
+from imdh_cli.sources.csv.parser import BlockParser, Fault, Layout, Rows
 from imdh_cli.sources.csv.scanner import Block, RecordTooLong, Scanner, UnclosedQuote, blocks, line_count
 from imdh_cli.sources.encoding import Encoding, encoding_of
 from imdh_cli.sources.file import Stored
 from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.text_file import OpenText, TextFile
+from imdh_cli.workers import ordered_map
 
 BLOCK = 2 << 20  # bytes parsed at a time
 PIECE = 1 << 20

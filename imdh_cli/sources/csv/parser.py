@@ -7,12 +7,10 @@ read again, as text, to find the first cell at fault; nothing is done row by row
 from __future__ import annotations
 
 import codecs
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +24,6 @@ from imdh_cli.sources.encoding import Encoding, check_utf8, to_utf8
 # Arrow reads a buffer up to this size as one block, without copying it.
 _ONE_BLOCK = 2**31 - 1
 _PORTION = 1 << 16
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 class Rows(NamedTuple):
@@ -307,37 +303,3 @@ def _lines(data: pa.Buffer) -> int:
         np.count_nonzero(letters[i : i + _PORTION] == 10) for i in range(0, len(letters), _PORTION)
     )
     return int(newlines) or int(np.count_nonzero(letters == 13))
-
-
-def ordered_map(
-    function: Callable[[A], B], items: Iterable[A], threads: int
-) -> Generator[tuple[A, B], None, None]:
-    """Each item with its result, in order, `threads` at work and a few results waiting.
-
-    An error of `items` is raised where it would have been without threads: behind the items before it.
-    """
-    if threads < 2:
-        for item in items:
-            yield item, function(item)
-        return
-    waiting: deque[tuple[A, Future[B]]] = deque()
-    source = iter(items)
-    error: Exception | None = None
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="imdh-parse")
-    try:
-        while True:
-            while error is None and len(waiting) < threads + 2:
-                try:
-                    item = next(source)
-                except Exception as caught:
-                    error = caught
-                else:
-                    waiting.append((item, pool.submit(function, item)))
-            if not waiting:
-                break
-            item, future = waiting.popleft()
-            yield item, future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-    if error is not None and not isinstance(error, StopIteration):
-        raise error

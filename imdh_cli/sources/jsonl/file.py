@@ -29,7 +29,6 @@ from imdh_cli.sources.base import Chunk, Fragment, check_columns
 from imdh_cli.sources.compression import Read, filled, prefixed
 from imdh_cli.sources.csv.dialect import undecodable
 from imdh_cli.sources.csv.errors import shown, spent, too_long, word_hint
-from imdh_cli.sources.csv.parser import ordered_map
 from imdh_cli.sources.csv.scanner import MAX_RECORD
 from imdh_cli.sources.encoding import encoding_of
 from imdh_cli.sources.file import Stored
@@ -38,6 +37,7 @@ from imdh_cli.sources.jsonl.parser import Fault, Parser, Rows
 from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.signatures import shell_word
 from imdh_cli.sources.text_file import OpenText, TextFile
+from imdh_cli.workers import ordered_map
 
 BLOCK = 2 << 20  # bytes parsed at a time
 HEAD = 1 << 20  # bytes that the types are told from
