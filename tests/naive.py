@@ -31,7 +31,7 @@ Readings of what the equations leave open:
     * An elbow whose curve is flat (no credit below Kmax) casts no vote. Without any vote for two or
       more clusters the number is S + 1.
     * Where at least 0.8 of the V significant valleys have a depth of at least 0.8, the number by valleys and
-      their own elbow is V + 1, whatever the votes.
+      their own elbow is at least V + 1, whatever the votes.
     * An elbow's tie goes to the smaller K. Kmax is never more than the leaves in use or the clusters
       allowed.
     * A terminal node out of use takes the label of the nearest one in its sibling's subtree: the
@@ -737,7 +737,7 @@ def prune(
         if weight == "valley":
             empty = int((valley.significant & (valley.depth >= 0.8)).sum())
             if elbow == "weighted" and V > 0 and empty >= 0.8 * V:
-                K = min(V + 1, most)
+                K = max(K, min(V + 1, most))
             K = min(K, S + 1)
     elif clusters == "valleys":
         K = min(S + 1, most)

@@ -456,3 +456,18 @@ def test_clusters_with_gaps_between_them_are_all_counted():
     assert (found.n_clusters, found.clarity) == (8, "clear")
     assert 1 < np.argmax(found.votes) + 1 < 8
     assert_same_choice(found, naive.prune(summary))
+
+
+def test_a_gap_below_cuts_that_divide_off_few_rows_is_counted():
+    """The first cut divides off five rows, without a valley; only with it can the gap below it stand."""
+    rng = np.random.default_rng(0)
+    Z = np.concatenate(
+        [np.full(5, 9.0), 0.5 * rng.choice([-1.0, 1.0], 2000) + 0.1 * rng.standard_normal(2000)]
+    )
+    threshold = np.array([4.0, 0.0, 20.0])
+    frozen = naive.Frozen(2, np.ones((3, 1)), threshold, threshold, np.array([0.02, 0.5, 1.0]))
+    summary = naive.recount(frozen, Z[:, None], np.zeros((7, 1)))
+    found = prune(summary)
+    assert found.significant.tolist() == [False, True, False]
+    assert found.n_clusters == 3
+    assert_same_choice(found, naive.prune(summary))

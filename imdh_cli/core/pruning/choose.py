@@ -75,7 +75,8 @@ def apart(splits: Splits) -> int:
 def choose(nested: Nested, params: PruneParams, most: int) -> tuple[int, np.ndarray]:
     """The automatic number of clusters, at most `most`, and the votes for each, (largest,).
 
-    Where clusters have gaps between them, all of these count: over many like clusters a curve bends early.
+    Where clusters have gaps between them, no fewer than these make: over many like clusters a curve bends
+    early. More, where a gap is reached through cuts that have none, as those that divide off a few rows.
     """
     votes = np.zeros(len(nested.curve), dtype=np.int64)
     limit = min(most, WEIGHTS[params.weight].most(nested.valleys) or most)
@@ -86,7 +87,7 @@ def choose(nested: Nested, params: PruneParams, most: int) -> tuple[int, np.ndar
     eligible = votes[1:most]
     k = int(np.argmax(eligible)) + 2 if eligible.any() else max(nested.valleys, 2)
     if nested.apart and (params.weight, params.elbow) == ("valley", "weighted"):
-        k = nested.apart
+        k = max(k, nested.apart)
     return min(k, limit), votes
 
 
