@@ -105,7 +105,9 @@ class Learner:
         # than processors makes all of them wait.
         most = max(1, self._threads - 1) if reading else self._threads
         steps = {
-            f"levels {first + 1} to {last}": self._levels(first, last)
+            (f"level {last}" if last == first + 1 else f"levels {first + 1} to {last}"): self._levels(
+                first, last
+            )
             for first, last in pairwise(stage_bounds(self.tree.depth, most))
         }
         name, levels = steps.popitem()

@@ -116,7 +116,7 @@ def learn_pass(rows: np.ndarray, threads: int) -> tuple[float, float]:
     learner.join()
     seconds = time.perf_counter() - start
     busy = dict(learner.busy)
-    first, *others = (name for name in busy if name.startswith("levels"))
+    first, *others = (name for name in busy if name.startswith("level"))
     # By the thread that brings the rows.
     own = busy[first] + busy["standardise"] + busy.get("relocate", 0.0)
     return seconds, max(own, *(busy[name] for name in others)) if others else own
