@@ -245,6 +245,23 @@ def test_an_update_of_other_features_or_depth_is_refused_by_name(tmp_path):
         run("fit", other, "--update", model, "-o", tmp_path / "n.npz", "-q")
 
 
+def test_a_model_that_lacks_an_array_is_learned_on_or_refused_in_words(tmp_path):
+    from imdh_cli.errors import ImdhError
+
+    data, model, lacking = write(tmp_path / "a.parquet", blobs(500)), tmp_path / "m.npz", tmp_path / "l.npz"
+    run("fit", data, "-o", model, "-q")
+    refused = set()
+    for name in load(model).extras:
+        np.savez(lacking, **{key: array for key, array in arrays(model).items() if key != name})
+        try:
+            run("fit", data, "--update", lacking, "-o", tmp_path / "n.npz", "-q", "-f")
+        except ImdhError as error:
+            assert "does not hold what learning goes on from" in error.message
+            refused.add(name)
+    sums = {"column_counts", "column_shifts", "column_sums", "column_squares"}
+    assert refused == sums | {"learned_counts", "mean_squares", "learned_offsets", "variances"}
+
+
 def test_an_update_may_carry_another_id(tmp_path):
     X = blobs(500)
     table = {f"x{j}": X[:, j] for j in range(4)} | {"key": [f"k{i}" for i in range(500)]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, NamedTuple, get_type_hints
 
 import numpy as np
@@ -64,11 +64,11 @@ class LearnerState:
         KeyError
             When one that is needed is missing.
         """
-        needed = {f.name: f.default is not None for f in fields(cls)}
-        names = [name for name, must in needed.items() if must or prefix + name in arrays]
+        names = [f.name for f in fields(cls) if f.name in REQUIRED or prefix + f.name in arrays]
         return cls(**{name: arrays[prefix + name] for name in names})
 
 
+REQUIRED = frozenset(f.name for f in fields(LearnerState) if f.default is MISSING)
 SCHEMA = {
     name: ArraySpec(hint.__metadata__[0], hint.__metadata__[1:])
     for name, hint in get_type_hints(LearnerState, include_extras=True).items()

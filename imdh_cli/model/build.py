@@ -16,7 +16,7 @@ from imdh_cli.core.discrete_gaps import without_gaps
 from imdh_cli.core.learn import Learned
 from imdh_cli.core.learner import WINDOW_ROWS
 from imdh_cli.core.pruning import Pruning
-from imdh_cli.core.state import LearnerState
+from imdh_cli.core.state import REQUIRED, LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.model.metadata import choice
@@ -190,9 +190,6 @@ def learner_state(model: Model) -> LearnerState:
     UsageError
         When the model does not hold it (it is optional in the file).
     """
-    needed = ("learned_counts", "mean_squares", "learned_offsets", "variances", "column_counts")
-    if any(name not in model.extras for name in needed):
-        raise UsageError("the model does not hold what learning goes on from", "fit it again, from all data")
     leaves = slice(model.n_splits, None)
     zero = np.zeros_like
     counted = int(model.counts[0])
@@ -214,4 +211,7 @@ def learner_state(model: Model) -> LearnerState:
         "window_squares": np.stack([zero(model.means[leaves]), model.sums_of_squares[leaves]]),
         "window_histograms": np.stack([zero(model.histograms), model.histograms]),
     }
-    return LearnerState.from_arrays(own | model.extras)
+    arrays = own | model.extras
+    if not arrays.keys() >= REQUIRED:
+        raise UsageError("the model does not hold what learning goes on from", "fit it again, from all data")
+    return LearnerState.from_arrays(arrays)
