@@ -197,6 +197,21 @@ class AssignParams:
         """What is written beside the columns that are kept, in order."""
         return [self.name, *([f"{self.name}_name"] if self.names else []), *self.extra]
 
+    def check(self) -> None:
+        """UsageError when two columns of the output would have one name."""
+        if not self.name:
+            raise UsageError("--name: the label column has an empty name")
+        if len(set(self.columns)) < len(self.columns):
+            raise UsageError(f"--name {self.name}: --with writes a column of this name")
+        for name in self.columns:
+            if name in self.keep:
+                raise UsageError(
+                    f'the input has a column "{name}", too, which is to be kept',
+                    f"name the label column otherwise: --name {name}_found"
+                    if name == self.name
+                    else "leave it out of --keep",
+                )
+
 
 def _known(cls: type, values: dict[str, Any]) -> dict[str, Any]:
     names = {f.name for f in fields(cls)}

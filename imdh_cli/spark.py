@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from imdh_cli.arguments import assign_params, check_model, feature_params, fit_params
 from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.engines import parts
 from imdh_cli.errors import DataError, ImdhError, UsageError
@@ -81,16 +82,10 @@ def fit(
     ImdhError
         As the command says it; for a worker without imdh, or with another minor version of Python.
     """
-    params = FitParams() if params is None else params
+    asked = feature_params(columns, exclude, ids, categorical, missing)
+    params = fit_params(params)
     if sample_rows < 1:
         raise UsageError(f"sample_rows={sample_rows}: a model is learned from rows")
-    asked = FeatureParams(
-        columns=None if columns is None else tuple(columns),
-        exclude=tuple(exclude),
-        ids=tuple(ids),
-        categorical=categorical,  # type: ignore[arg-type]
-        missing=missing,
-    )
     with _driver_errors():
         selection = _selection(df, asked)
         spec = selection.spec
@@ -114,6 +109,7 @@ def recount(df: DataFrame, model: Model, *, missing: Missing | None = None) -> M
     ImdhError
         As `fit`; DataError when no row can be used.
     """
+    check_model(model, missing)
     spec = _bound(df, model, missing)
     counted, tally = _counted(df, spec, model.frozen_tree, model.scaling)
     if not tally.used:
@@ -150,15 +146,16 @@ def assign(
     """
     from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+    params = assign_params(model, name=name, clusters=clusters, with_=with_, missing=missing)
     _bound(df, model, missing)
-    Labeller(model, clusters, tuple(with_))  # refuses what cannot be
-    taken = next((n for n in (name, *with_) if n in df.columns), None)
+    Labeller(model, clusters, params.extra)  # refuses what cannot be
+    taken = next((n for n in params.columns if n in df.columns), None)
     if taken is not None:
         raise UsageError(f'the DataFrame has a column "{taken}" already', "name the labels otherwise")
     kinds = {"int32": IntegerType(), "int64": LongType(), "double": DoubleType(), "string": StringType()}
-    more = [StructField(extra, kinds[str(EXTRA_TYPES[extra])]) for extra in with_]
+    more = [StructField(extra, kinds[str(EXTRA_TYPES[extra])]) for extra in params.extra]
     schema = StructType([*df.schema.fields, StructField(name, IntegerType(), nullable=False), *more])
-    how: dict[str, Any] = {"name": name, "clusters": clusters, "with_": tuple(with_), "missing": missing}
+    how: dict[str, Any] = {"name": name, "clusters": clusters, "with_": params.extra, "missing": missing}
     worker = partial(_label, names=df.columns, model=parts.slim(model), **how)
     return _plain_names(df).mapInArrow(worker, schema)
 

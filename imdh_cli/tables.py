@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from imdh_cli.arguments import assign_params, check_value, feature_params, fit_params
 from imdh_cli.features import bind_features, select_features
 from imdh_cli.model import Model
-from imdh_cli.params import Extra, FeatureParams, FitParams, Missing
-from imdh_cli.pipeline.assign import AssignParams, label_schema
+from imdh_cli.option import Option
+from imdh_cli.params import Extra, FitParams, Missing
 from imdh_cli.pipeline.assign import assign as assign_rows
+from imdh_cli.pipeline.assign import label_schema
 from imdh_cli.pipeline.fit import fit as fit_rows
 from imdh_cli.runtime import usable_threads
 from imdh_cli.sources.memory import table_source
@@ -35,7 +37,7 @@ def fit(
     table : anything with `__arrow_c_stream__` or `__dataframe__`
         pyarrow, pandas, Polars, a DuckDB relation ...
     columns, exclude, ids, categorical, missing
-        As the options of the command.
+        As the options of the command; a text instead of a list is one name.
     params : FitParams, optional
     threads : int, optional
         All that this process may use, by default.
@@ -50,16 +52,11 @@ def fit(
     imdh_cli.ImdhError
         As the command says it.
     """
+    chosen = feature_params(columns, exclude, ids, categorical, missing)
+    how = fit_params(params)
     source = table_source(table)
-    chosen = FeatureParams(
-        columns=None if columns is None else tuple(columns),
-        exclude=tuple(exclude),
-        ids=tuple(ids),
-        categorical=categorical,
-        missing=missing,
-    )
     selection = select_features(source, chosen)
-    return fit_rows(source, selection, params or FitParams(), threads=threads or usable_threads()).model
+    return fit_rows(source, selection, how, threads=_threads(threads)).model
 
 
 def assign(
@@ -83,7 +80,7 @@ def assign(
         Of the column of labels.
     clusters : int, optional
         Cut at so many, without changing the model.
-    keep : columns to carry along
+    keep : columns to carry along; they have other names than those that are written
     with_ : more about each row, as the option of the command
     missing : another treatment of missing cells than the model's
 
@@ -92,12 +89,17 @@ def assign(
     imdh_cli.ImdhError
         As the command says it.
     """
+    params = assign_params(model, name=name, clusters=clusters, with_=with_, keep=keep, missing=missing)
     source = table_source(table)
     bind_features(source, model.spec)
-    params = AssignParams(clusters=clusters, keep=tuple(keep), extra=tuple(with_), name=name)
     sink = _Batches()
-    assign_rows(model, source, sink, params, missing=missing, threads=threads or usable_threads())
+    assign_rows(model, source, sink, params, missing=missing, threads=_threads(threads))
     return pa.Table.from_batches(sink.batches, label_schema(params, source.kept_schema(params.keep)))
+
+
+def _threads(asked: int | None) -> int:
+    check_value("threads", asked, int | None, Option("", min=1))
+    return asked or usable_threads()
 
 
 class _Batches:

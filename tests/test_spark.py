@@ -20,6 +20,7 @@ from imdh_cli import ImdhError
 from imdh_cli.params import FitParams
 from tests import spark as sessions
 from tests.cli import ROOT, imdh
+from tests.models import make_model
 from tests.test_readme import python_blocks
 
 pytest.importorskip("pyspark")
@@ -165,6 +166,19 @@ def test_what_cannot_be_is_one_error_on_the_driver(engine, df, what, message):
     with pytest.raises(ImdhError, match=message) as caught:
         what(engine, df)
     assert "\n" not in caught.value.message
+
+
+def test_what_the_options_would_not_take_is_refused_before_anything_is_read(engine):
+    for call, message in (
+        (lambda: engine.fit(None, missing="foo"), "missing='foo' is not"),
+        (lambda: engine.fit(None, params={"clusters": 3}), "a dict where FitParams belongs"),
+        (lambda: engine.assign(None, "m.npz"), "a str where a model belongs"),
+        (lambda: engine.recount(None, "m.npz"), "a str where a model belongs"),
+        (lambda: engine.assign(None, make_model(), with_=["mragin"]), "with_='mragin' is not"),
+        (lambda: engine.assign(None, make_model(), name="node", with_=["node"]), "a column of this name"),
+    ):
+        with pytest.raises(ImdhError, match=message):
+            call()
 
 
 @pytest.mark.parametrize(

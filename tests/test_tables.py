@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import imdh_cli
+from imdh_cli.params import FitParams, LearnParams, PruneParams
 from tests.cli import imdh
 
 
@@ -85,6 +86,73 @@ def test_what_is_no_table_is_refused_in_one_line(table):
     model = imdh_cli.fit(table)
     with pytest.raises(imdh_cli.ImdhError, match='no column "x"'):
         imdh_cli.assign(pd.DataFrame({"y": [1.0]}), model)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"missing": "foo"}, "missing='foo' is not 'skip', 'error' or 'mean'"),
+        ({"categorical": "foo"}, "categorical='foo' is not 'error', 'ignore' or 'onehot'"),
+        ({"columns": ["x", 3]}, "columns=3 is not a text"),
+        ({"exclude": 3}, "exclude=3 is not a text"),
+        ({"columns": ["x", "x"]}, '"x" is named twice'),
+        ({"params": {"clusters": 3}}, "params: a dict where FitParams belongs"),
+        ({"params": FitParams(seed=-1)}, "params.seed=-1 is not a whole number from 0 up"),
+        ({"params": FitParams(seed=np.int64(1))}, "params.seed="),
+        (
+            {"params": FitParams(passes="many")},
+            "'many' is not a whole number from 1 to 10000 or 'auto'",
+        ),
+        ({"params": FitParams(learn=LearnParams(depth=20))}, "depth=20 is not a whole number from 1 to 14"),
+        ({"params": FitParams(learn=LearnParams(alpha=float("nan")))}, "params.learn.alpha=nan is not a"),
+        ({"params": FitParams(prune=PruneParams(clusters=999))}, "-k 999: a tree of depth 8"),
+        ({"params": FitParams(prune=PruneParams(clusters=9, max_clusters=5))}, "-k 9 is more than"),
+        ({"threads": -1}, "threads=-1 is not a whole number from 1 up or None"),
+    ],
+)
+def test_what_the_options_of_a_fit_would_not_take_is_refused_in_words(table, given, what):
+    with pytest.raises(imdh_cli.ImdhError) as caught:
+        imdh_cli.fit(table, **given)
+    assert what in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"keep": ["cluster"]}, 'a column "cluster", too'),
+        ({"keep": ["margin"], "with_": ["margin"]}, 'a column "margin", too'),
+        ({"name": "margin", "with_": ["margin"]}, "a column of this name"),
+        ({"name": ""}, "an empty name"),
+        ({"name": None}, "name=None is not a text"),
+        (
+            {"with_": ["mragin"]},
+            "with_='mragin' is not 'node', 'leaf', 'margin', 'distance'",
+        ),
+        ({"missing": "foo"}, "missing='foo' is not"),
+        ({"clusters": 0}, "clusters=0 is not a whole number from 1 up"),
+        ({"clusters": "3"}, "clusters='3' is not a whole number"),
+        ({"threads": 0}, "threads=0 is not"),
+    ],
+)
+def test_what_the_options_of_assign_would_not_take_is_refused_in_words(table, given, what):
+    table = table.append_column("cluster", table["x"]).append_column("margin", table["x"])
+    model = imdh_cli.fit(table, columns=["x", "y"])
+    with pytest.raises(imdh_cli.ImdhError) as caught:
+        imdh_cli.assign(table, model, **given)
+    assert what in caught.value.message
+
+
+def test_a_file_is_no_model(table):
+    with pytest.raises(imdh_cli.ImdhError, match="a str where a model belongs") as caught:
+        imdh_cli.assign(table, "model.npz")
+    assert "imdh_cli.load" in caught.value.hint
+
+
+def test_a_text_is_one_name(table):
+    model = imdh_cli.fit(table, columns="x", exclude="word", ids="id")
+    assert model.feature_names == ["x"]
+    found = imdh_cli.assign(table, model, keep="word", with_="margin")
+    assert found.column_names == ["word", "cluster", "margin"]
 
 
 def test_the_callers_table_is_left_as_it_was(table):

@@ -14,7 +14,6 @@ from imdh_cli.cli.console import Console, OutputOptions
 from imdh_cli.cli.inputs import ReadingOptions, locations_of, opened, source_params
 from imdh_cli.cli.outputs import echo_json, takes_stdout
 from imdh_cli.cli.signals import finish_first
-from imdh_cli.errors import UsageError
 from imdh_cli.option import option
 from imdh_cli.params import AssignParams
 from imdh_cli.runtime import peak_memory_mb
@@ -104,7 +103,7 @@ def _labelled(
     from imdh_cli.pipeline.assign import Labeller, label_schema
     from imdh_cli.pipeline.assign import assign as assign_rows
 
-    _check_names(params)
+    params.check()
     labeller = Labeller(model, params.clusters)  # refuses too many before stdout gets a header
     if params.names and not any(labeller.names):
         console.note(f"no cluster has a name; imdh prune {o.model} --rename '1=NAME' gives it one")
@@ -173,21 +172,6 @@ def _report_text(console: Console, o: AssignOptions) -> None:
         typed.insert(0, o.target)
     if typed:
         console.note(f"kept columns of a CSV are text in {' and '.join(typed)}, byte for byte as read")
-
-
-def _check_names(params: AssignParams) -> None:
-    if not params.name:
-        raise UsageError("--name: the label column has an empty name")
-    if len(set(params.columns)) < len(params.columns):
-        raise UsageError(f"--name {params.name}: --with writes a column of this name")
-    for name in params.columns:
-        if name in params.keep:
-            raise UsageError(
-                f'the input has a column "{name}", too, which is to be kept',
-                f"name the label column otherwise: --name {name}_found"
-                if name == params.name
-                else "leave it out of --keep",
-            )
 
 
 def _sinks(o: AssignOptions, schema: pa.Schema, inputs: list[str]) -> Any:
