@@ -326,6 +326,18 @@ def test_bad_rows_of_a_csv_keep_their_place(world, small, tmp_path):
     assert not (tmp_path / "n.csv").exists()
 
 
+def test_no_byte_is_an_error_and_a_header_alone_a_table_without_rows(world, tmp_path):
+    for name in ("e.csv", "e.jsonl"):
+        (tmp_path / name).write_bytes(b"")
+    for words in ([], ["-"], [tmp_path / "e.csv"], [tmp_path / "e.jsonl"]):
+        ran = imdh("assign", world.model, *words, "-q", status=3)
+        assert "no data rows" in one_line_error(ran.err)
+        assert ran.out == b""
+    ran = imdh("assign", world.model, stdin=b"x1,x2,x3,x4\n")
+    assert ran.text == "cluster\n"
+    assert ran.err.startswith("no DATA were named: reading stdin\n")
+
+
 def test_missing_mean_puts_the_training_mean(world, small, tmp_path):
     _, X = small
     Y = X.copy()
@@ -344,11 +356,6 @@ def test_a_missing_feature_is_named_with_the_nearest(world, small, tmp_path):
     assert 'no column "x3"' in one_line_error(ran.err)
     assert '"X 3"' in ran.err
     assert ran.out == b""
-
-
-@pytest.mark.parametrize("text", ["x1,x2,x3,x4\n", ""])
-def test_no_rows_give_a_header(world, text):
-    assert imdh("assign", world.model, stdin=text.encode()).text == "cluster\n"
 
 
 def test_unseen_levels_are_no_level_and_counted(tmp_path):

@@ -391,6 +391,31 @@ def test_no_row_that_can_be_used_is_an_error_that_names_the_column(tmp_path):
     assert '"b"' in ran.err
 
 
+@pytest.mark.parametrize("columns", [[], ["-c", "a"]])
+def test_rows_that_are_all_too_short_are_named_in_a_file_and_in_a_stream(tmp_path, columns):
+    text = "a,b,c\n1,2\n3,4\n"
+    (tmp_path / "t.csv").write_text(text)
+    out = ["-o", tmp_path / "m.npz", *columns]
+    for data, name in ((tmp_path / "t.csv", f"{tmp_path}/t.csv"), ("-", "stdin")):
+        ran = imdh("fit", data, *out, stdin=text.encode(), status=3)
+        said = one_line_error(ran.err)
+        assert said == f"{name}, line 2 (row 1): 2 cells where there should be 3"
+        ran = imdh("fit", data, *out, "--on-bad-row", "skip", stdin=text.encode(), status=3)
+        assert one_line_error(ran.err) == f"{name}: all of its 2 rows are bad"
+
+
+def test_a_comment_before_the_header_of_a_stream_is_recognised(tmp_path):
+    ran = imdh("fit", "-", "-o", tmp_path / "m.npz", stdin=b"# c\na,b\n1,2\n", status=3)
+    assert "line 2 (row 1): 2 cells where there should be 1" in one_line_error(ran.err)
+    assert "grep -v '^#'" in ran.err
+
+
+def test_a_stream_of_empty_cells_is_called_empty(tmp_path):
+    ran = imdh("fit", "-", "-o", tmp_path / "m.npz", stdin=b"a,b\n,\n,\n", status=3)
+    assert one_line_error(ran.err) == "stdin: no column to learn from"
+    assert '"a": empty' in ran.err
+
+
 @pytest.mark.parametrize("text", ["", "a,b\n"])
 def test_no_rows_is_an_error(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)

@@ -70,6 +70,9 @@ def assign(o: AssignOptions, console: Console) -> None:
 
     Labels are 1 to K from left to right in the tree; -1 is a row that cannot be labelled (a missing
     cell, or a row that could not be read). The clusters are the model's, whatever the data.
+
+    Without DATA, and unless stdin is a terminal, stdin is read. A table of no rows gives labels of none; an
+    input without a single byte, which may be a pipe that failed, ends with status 3.
     """
     from imdh_cli.atomic import check_target
     from imdh_cli.model import load

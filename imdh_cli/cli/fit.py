@@ -62,7 +62,8 @@ def fit(o: FitOptions, console: Console) -> None:
     """Learn clusters in one pass over DATA and write the model.
 
     DATA: files, folders, quoted globs, `-` for stdin, addresses (https:, s3:, gs:, hdfs:); CSV and JSON
-    lines, compressed (gzip, zstd, bzip2) or not, Parquet, Arrow IPC, ORC, NumPy matrices (.npy).
+    lines, compressed (gzip, zstd, bzip2) or not, Parquet, Arrow IPC, ORC, NumPy matrices (.npy). Where none
+    are named, stdin is read unless it is a terminal.
 
     Features are the columns of numbers: whole (beyond 2^53 rounded, with a note), floating, decimal, and
     true and false as 1 and 0. Left out, with a note, are text (see --categorical), dates and times, nested

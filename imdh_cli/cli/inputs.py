@@ -44,6 +44,8 @@ def locations_of(
     if not data and _at_terminal():
         click.echo(click.get_current_context().get_help() + "\n", err=True)
         raise UsageError("no DATA were named", "name files or folders, or - for stdin")
+    if not data:
+        console.say("no DATA were named: reading stdin")
     if "-" in data and _at_terminal():
         console.say("reading what is typed; Ctrl-D ends it")
     check_data(command, data, model)

@@ -4,7 +4,7 @@
 of a float64 matrix by that choice, which the model keeps.
 """
 
-from imdh_cli.features.matrix import Tally, extract
+from imdh_cli.features.matrix import Tally, all_bad, extract
 from imdh_cli.features.selection import Selection, bind_features, select_features
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec
 
@@ -14,6 +14,7 @@ __all__ = [
     "FeatureSpec",
     "Selection",
     "Tally",
+    "all_bad",
     "bind_features",
     "extract",
     "select_features",

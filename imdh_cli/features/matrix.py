@@ -59,6 +59,12 @@ class Tally:
         return {"missing": self.missing, "infinite": self.infinite, "unseen": self.unseen}
 
 
+def all_bad(where: str, rows: int) -> DataError:
+    """The error for an input without a good row, which `--on-bad-row skip` has made them leave out."""
+    said = "its only row is" if rows == 1 else f"all of its {rows:,} rows are"
+    return DataError(f"{where}: {said} bad", "without --on-bad-row skip the first one is named")
+
+
 def extract(
     chunk: Chunk,
     spec: FeatureSpec,

@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from imdh_cli.errors import DataError
 from imdh_cli.features.kinds import example, kind_of, plain
 from imdh_cli.features.lists import choose_items, lengths
+from imdh_cli.features.matrix import all_bad
 from imdh_cli.features.names import Named, Span, resolve
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec, Items
 from imdh_cli.params import FeatureParams
@@ -86,7 +87,7 @@ def bind_features(source: Source, spec: FeatureSpec) -> None:
         For a feature that is not there, with the nearest names, or that is of another kind.
     """
     if not source.schema.names:
-        return  # an input without a single byte has no rows
+        raise DataError(f"{_where(source)}: no data rows, and no header either", "name the data")
     source.expose(spec.source_columns)
     _check_known(source, spec)
     source.expect(numbers=spec.numbers, texts=spec.texts, lengths=spec.lengths, nulls=spec.null_values)
@@ -260,6 +261,8 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
     else:
         chosen = list(lists)
     if not chosen:
+        if void and not words and not source.typed:
+            _check_rows(source)
         raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out.pairs))
     return Selection(_spec(chosen, levels, lists, params), out.pairs, out.notes() + notes, params.ids)
 
@@ -297,6 +300,13 @@ def _empty(source: Source, params: FeatureParams) -> set[str]:
         if not void:
             break
     return set(void)
+
+
+def _check_rows(source: Source) -> None:
+    """Where no column holds a value: an error for what is wrong with the rows, if anything is."""
+    rows = sum(chunk.features.num_rows for chunk in source.chunks(()))
+    if source.bad_rows == rows:
+        raise all_bad(_where(source), rows)
 
 
 def _readable(source: Source, names: list[str]) -> list[str]:

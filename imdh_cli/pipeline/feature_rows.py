@@ -13,7 +13,7 @@ import numpy as np
 from imdh_cli.core.learn import buffer_rows
 from imdh_cli.core.sentinels import Sentinel, Sentinels
 from imdh_cli.errors import DataError
-from imdh_cli.features import FeatureSpec, Tally, extract
+from imdh_cli.features import FeatureSpec, Tally, all_bad, extract
 from imdh_cli.params import FitParams
 from imdh_cli.rows.shuffle import interleave, open_at_once
 from imdh_cli.rows.source import IN_ORDER, RowSource, skip
@@ -166,6 +166,8 @@ def no_rows(tally: Tally, source: Source) -> DataError:
     name = name_of(source)
     if tally.rows == 0:
         return DataError(f"{name}: no data rows", "a model is learned from rows")
+    if tally.bad == tally.rows:
+        return all_bad(name, tally.rows)
     lost = {c: tally.missing.get(c, 0) + tally.infinite.get(c, 0) for c in tally.missing | tally.infinite}
     worst = max(lost, key=lambda c: lost[c], default=None)
     hint = "use --missing mean, or choose columns with -c"
