@@ -114,9 +114,8 @@ def test_distances_at_the_splits_are_scipys_within_a_bin(world, drift):
         assert split["rows_now"] == (path[1] == split["node"]).sum()
 
 
-def test_features_are_those_of_the_rows_as_the_model_sees_them(world, drift):
-    m = arrays(world.model)
-    then, now = (m["center"] + m["scale"] * descend(world.model, rows).z for rows in (world.X, world.Y))
+def test_features_are_those_of_the_rows_whatever_lies_far_out(world, drift):
+    then, now = world.X, world.Y
     for key, expected in (
         ("mean_then", then.mean(axis=0)),
         ("mean_now", now.mean(axis=0)),
@@ -126,6 +125,31 @@ def test_features_are_those_of_the_rows_as_the_model_sees_them(world, drift):
         ("stretch", now.std(axis=0) / then.std(axis=0) - 1),
     ):
         np.testing.assert_allclose([f[key] for f in drift["features"]], expected, rtol=1e-8, err_msg=key)
+
+
+def test_a_column_in_other_units_is_told_with_its_mean_and_sd(world, tmp_path):
+    X = world.X.copy()
+    X[:, 1] = (X[:, 1] + 1e5) * 1000
+    report = imdh("report", world.model, write(tmp_path / "u.parquet", X), "--drift", "--json").json
+    told = report["drift"]["features"][1]
+    assert told["mean_now"] == pytest.approx(X[:, 1].mean(), rel=1e-12)
+    assert told["sd_now"] == pytest.approx(X[:, 1].std(), rel=1e-9)
+    said = [f["message"] for f in report["drift"]["findings"]]
+    assert any(f"{X[:, 1].mean():,.0f}" in m.replace(".00", "") for m in said if m.startswith("x2: mean")), (
+        said
+    )
+
+
+def test_missing_cells_stand_at_the_mean_then_and_now(tmp_path):
+    X, _ = blobs(2000)
+    X[::3, 0] = np.nan
+    imdh("fit", write(tmp_path / "t.parquet", X), "--missing", "mean", "-k", 3, "-o", tmp_path / "m.npz")
+    X[::2, 0] = np.nan
+    ran = imdh("report", tmp_path / "m.npz", write(tmp_path / "u.parquet", X), "--drift", "--json")
+    filled = np.where(np.isnan(X[:, 0]), arrays(tmp_path / "m.npz")["center"][0], X[:, 0])
+    told = ran.json["drift"]["features"][0]
+    assert told["mean_now"] == pytest.approx(filled.mean(), rel=1e-9)
+    assert told["sd_now"] == pytest.approx(filled.std(), rel=1e-9)
 
 
 def test_rows_beyond_10_sd_are_counted_then_and_now(world, drift):
@@ -144,7 +168,9 @@ def test_what_moved_most_comes_first(world, drift):
     assert min(sizes) >= 1.0
     messages = [finding["message"] for finding in drift["findings"]]
     parts = {c["cluster"]: c["psi"] for c in drift["clusters"]}
-    assert messages[0].startswith(f"cluster {max(parts, key=parts.get)}: ")
+    assert messages[0].startswith("x3: sd ")  # 40 values at ten million sds
+    moved = [message for message in messages if message.startswith("cluster ")]
+    assert moved[0].startswith(f"cluster {max(parts, key=parts.get)}: ")
     assert any(message.startswith("x2: mean") for message in messages)
     text = imdh("report", world.model, world.later, "--drift").text
     assert f"PSI {drift['psi']:.3f}, the clusters' shares have moved" in text

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.partition import Partition
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.features import Tally
@@ -37,6 +38,8 @@ def with_rows(made: Made, name: str | None) -> Summary:
         np.roll(model.sums_of_squares[leaves], 1, axis=0),
         np.roll(model.histograms, 9, axis=1),
     )
+    moments = ColumnMoments(model.n_features)
+    moments.add(model.center + model.scale * (moved.means + 0.1))
     columns = model.spec.source_columns
     tally = Tally(rows=4000, used=3000, skipped=1000, missing=dict.fromkeys(columns, 700))
     rng = np.random.default_rng(0)
@@ -60,7 +63,7 @@ def with_rows(made: Made, name: str | None) -> Summary:
     overlap.add(made.cluster, other)
     return replace(
         summary,
-        drift=measure(summary, moved, tally),
+        drift=measure(summary, moved, moments, tally),
         stability=stability,
         borders=borders.result(),
         comparison=overlap.result(name or "other.npz", names, names),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from imdh_cli.params import PruneParams
 from imdh_cli.report import page, terminal
 from imdh_cli.report.agreement import Truth
 from imdh_cli.report.summary import csv_lines, schema, summarise
+from tests.cli import arrays, blobs, imdh, write
 from tests.models import make, make_model
 
 
@@ -393,3 +395,75 @@ def test_hostile_names_are_kept_as_they_are_in_json_and_csv():
     assert [f["name"] for f in report["data"]["features"]] == names
     rows = list(csv.DictReader(io.StringIO("\n".join(csv_lines(summary)), newline="")))
     assert [r["feature"] for r in rows[:4]] == names
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory):
+    """Rows of which some lie beyond 10 sd, in the second column and, to both sides, in the third."""
+    folder = tmp_path_factory.mktemp("heavy")
+    X, _ = blobs(3000, k=3, distance=6.0)
+    X[:12, 1] = 1e3 + np.arange(12)
+    X[20:25, 2], X[25:30, 2] = 400.0, -400.0
+    imdh("fit", write(folder / "t.parquet", X), "-k", 3, "-o", folder / "m.npz")
+    return X, folder
+
+
+def codes(report):
+    return {w["code"]: w["message"] for w in report["warnings"]}
+
+
+def test_means_and_sds_of_all_rows_hold_what_lies_beyond_10_sd(heavy):
+    X, folder = heavy
+    report = imdh("report", folder / "m.npz", "--json").json
+    features = report["data"]["features"]
+    np.testing.assert_allclose([f["mean"] for f in features], X.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose([f["sd"] for f in features], X.std(axis=0), rtol=1e-9)
+    for profile in (c["profile"] for c in report["clusters"]):
+        expected = [(p["mean"] - f["mean"]) / f["sd"] for p, f in zip(profile, features, strict=True)]
+        np.testing.assert_allclose([p["z"] for p in profile], expected, rtol=1e-6, atol=1e-9)
+    lines = list(csv.DictReader(io.StringIO(imdh("report", folder / "m.npz", "--csv").text)))
+    assert float(lines[1]["overall_sd"]) == pytest.approx(X[:, 1].std(), rel=1e-9)
+
+
+def test_rows_that_count_as_10_sd_are_told_with_their_columns(heavy):
+    X, folder = heavy
+    far = (np.abs(X - X.mean(axis=0)) > 10 * X.std(axis=0)).sum(axis=0)
+    assert far.tolist() == [0, 12, 10, 0][: X.shape[1]]
+    report = imdh("report", folder / "m.npz", "--json").json
+    check(report, SCHEMA)
+    assert codes(report)["clipped"].startswith("22 rows lie beyond 10 sd in x2 and x3: ")
+    assert "! 22 rows lie beyond 10 sd" in imdh("report", folder / "m.npz").text
+
+
+def test_of_rows_counted_apart_the_training_moments_are_not_told(heavy, tmp_path):
+    """Other rows, as many: what is told is theirs, and where it is cut off without a claim."""
+    X, folder = heavy
+    Y = np.roll(X, 1, axis=1)
+    data = write(tmp_path / "u.parquet", Y)
+    imdh("prune", folder / "m.npz", data, "-o", tmp_path / "n.npz")
+    report = imdh("report", tmp_path / "n.npz", "--json").json
+    m = arrays(folder / "m.npz")
+    seen = m["center"] + m["scale"] * np.clip((Y - m["center"]) / m["scale"], -10, 10)
+    np.testing.assert_allclose([f["mean"] for f in report["data"]["features"]], seen.mean(axis=0), rtol=1e-8)
+    assert "of all rows do not" not in codes(report)["clipped"]
+
+
+def test_without_rows_beyond_10_sd_nothing_is_said_of_them(report):
+    assert "clipped" not in codes(report)
+
+
+def test_few_rows_beyond_an_empty_valley_are_told_and_had_by_their_number(tmp_path):
+    X = np.random.default_rng(1).standard_normal((6000, 3))
+    imdh("fit", write(tmp_path / "t.parquet", X), "-o", tmp_path / "one.npz")
+    sentence = imdh("report", tmp_path / "one.npz", "--json").json["choice"]["sentence"]
+    assert sentence.endswith("Any larger number would be a partition, not a finding.")
+    X[:60, 0] += 15
+    imdh("fit", write(tmp_path / "u.parquet", X), "-o", tmp_path / "m.npz")
+    told = imdh("report", tmp_path / "m.npz", "--json").json
+    sentence = told["choice"]["sentence"]
+    assert len(told["clusters"]) == 1
+    assert "60 rows stand apart beyond an empty valley at node " in sentence
+    assert "partition" not in sentence
+    k = re.search(r": -k (\d+) makes", sentence)[1]
+    imdh("prune", tmp_path / "m.npz", "-k", k, "-o", tmp_path / "n.npz")
+    assert 60 in [c["rows"] for c in imdh("report", tmp_path / "n.npz", "--json").json["clusters"]]

@@ -84,6 +84,20 @@ def test_no_line_is_wider_than_the_terminal(made, deep, width):
         assert max(cell_len(line) for line in text.split("\n")) <= width
 
 
+@pytest.mark.parametrize("width", [40, 50, 60])
+def test_a_narrow_terminal_keeps_number_name_and_effect_of_every_cluster(width):
+    names = ["flipper length", "depth", "mass"]
+    summary = summarise(make(d=3, names=names, n=30_000, clusters=5).model)
+    text = shown(summary, width)
+    table = text[text.index("\nClusters") : text.index("\neffect:")]
+    assert max(cell_len(line) for line in table.split("\n")) <= width
+    for c in summary.clusters:
+        mark = re.escape(names[c.marks[0]])
+        assert re.search(
+            rf"^ *{c.label}\b.*\b{mark} .*[▲▼] {re.escape(signed(float(c.z[c.marks[0]])))}$", table, re.M
+        )
+
+
 def test_the_whole_deep_tree_fits_the_width(deep):
     text = shown(deep, 80, tree=True)
     assert max(cell_len(line) for line in text.split("\n")) <= 80

@@ -202,20 +202,23 @@ class NearCuts(Taker):
 class Moved(Taker):
     """Drift: the model's statistics, of these rows."""
 
-    compiled = ("recount", "count_leaves")
+    compiled = ("recount", "count_leaves", "column_sums")
 
     def __init__(self, model: Model, threads: int) -> None:
+        from imdh_cli.core.columns import ColumnMoments
         from imdh_cli.core.counter import Counter
 
         self._counter = Counter(model.frozen_tree, model.scaling, threads)
+        self._moments = ColumnMoments(model.n_features)
 
     def take(self, part: Labelled) -> None:
         self._counter.update(part.X)
+        self._moments.add(part.X)
 
     def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
         from imdh_cli.report.drifting import measure
 
-        return replace(summary, drift=measure(summary, self._counter.statistics(), tally))
+        return replace(summary, drift=measure(summary, self._counter.statistics(), self._moments, tally))
 
     def __exit__(self, *_: object) -> None:
         self._counter.join()

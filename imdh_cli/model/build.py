@@ -171,13 +171,14 @@ def with_statistics(model: Model, statistics: Statistics) -> Model:
     """The same tree, counted on other rows."""
     counts, means, squares = statistics.of_nodes()
     rows = model.metadata["rows"] | {"counted": int(counts[0])}
+    apart = {} if np.array_equal(counts, model.counts) else {"counted_apart": True}
     return replace(
         model,
         counts=counts,
         means=means,
         sums_of_squares=squares,
         histograms=statistics.histograms,
-        metadata=model.metadata | {"statistics": "recounted", "rows": rows},
+        metadata=model.metadata | {"statistics": "recounted", "rows": rows} | apart,
     )
 
 

@@ -253,6 +253,7 @@ _OPTIONAL_KEYS: dict[str, Check] = {
             {"column": _text, "feature": _text, "value": _real, "cells": _count, "sd": _real, "others": _real}
         )
     ),
+    "counted_apart": _one_of(True),  # on other rows than the columns were scaled by
     "learned_rows": partial(_count, least=1),  # where the tree was learned from a sample
 }
 

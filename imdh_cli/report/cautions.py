@@ -27,6 +27,7 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
             _statistics,
             _giant,
             _tiny,
+            _clipped,
             _outliers,
             _constant,
             _columns,
@@ -116,6 +117,20 @@ def _tiny(s: Summary) -> Iterator[tuple[str, str]]:
     empty = [c for c in s.clusters if not c.rows]
     if empty:
         yield "empty", f"{count(len(empty), 'cluster')} of the model without any row counted."
+
+
+def _clipped(s: Summary) -> Iterator[tuple[str, str]]:
+    if not s.clipped:
+        return
+    names = [printable(f.name, NAME) for f in s.features if f.clipped]
+    where = f" in {listing(names, 4)}" if names else ""
+    whole = "; those of all rows do not" if names else ""
+    verb = "lies" if s.clipped == 1 else "lie"
+    yield (
+        "clipped",
+        f"{count(s.clipped)} {verb} beyond 10 sd{where}: the means and sds"
+        f"{' of clusters' if names else ''} count such values as 10 sd{whole}.",
+    )
 
 
 def _outliers(s: Summary) -> Iterator[tuple[str, str]]:

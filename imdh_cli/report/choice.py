@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.core.pruning import Pruning, prune
+from imdh_cli.core.pruning.choose import EMPTY
+from imdh_cli.core.pruning.cut import children, clusters_after
 from imdh_cli.model.metadata import doubted
 from imdh_cli.report.suspects import doubt
 from imdh_cli.words import count, listing
@@ -15,6 +17,7 @@ from imdh_cli.words import count, listing
 if TYPE_CHECKING:
     from imdh_cli.model import Model
 
+FEW = 20  # rows beyond an empty valley from which on these are told of: one Gaussian has none such
 HUGE = 1e300  # stands for what is too large for a float
 
 
@@ -43,6 +46,7 @@ class Choice:
     valleys: int  # clusters that all significant valleys make
     doubt: str = ""  # why it cannot be clear, as a sentence
     by_size: bool = False  # there are valleys, but no cut through them leaves clusters of the least size
+    aside: str = ""  # where no valley counts: rows that stand apart nevertheless, as a sentence
 
     @property
     def runner_up(self) -> int | None:
@@ -106,7 +110,7 @@ class Choice:
         if self.found == "none":
             return (
                 "No cut runs through a valley deeper than chance makes one, so all rows are one "
-                "cluster. Any larger number would be a partition, not a finding."
+                f"cluster. {self.aside or 'Any larger number would be a partition, not a finding.'}"
             )
         own = {
             "clear": f"would choose {self.natural}, a clear choice",
@@ -198,4 +202,20 @@ def choice_of(model: Model, natural: Pruning) -> Choice:
         valleys=valleys,
         doubt=doubt(suspects) if suspects else "",
         by_size=natural.by_size,
+        aside=_aside(model, natural),
+    )
+
+
+def _aside(model: Model, natural: Pruning) -> str:
+    """The largest small group beyond an empty valley that no cluster was made of, in words."""
+    lesser = np.minimum(*children(model.counts))
+    found = np.where(natural.depths >= EMPTY, lesser, 0)
+    i = int(np.argmax(found))
+    if natural.kept.any() or found[i] < FEW:
+        return ""
+    step = int(np.argmax(natural.merge_order == i + 1))
+    k = clusters_after(natural.merge_order, model.counts, max(1, model.params.prune.min_size))[step]
+    return (
+        f"But {count(int(lesser[i]))} stand apart beyond an empty valley at node {i + 1}, too few to count "
+        f"as a finding: -k {k} makes them a cluster."
     )

@@ -27,6 +27,7 @@ from imdh_cli.report.words import percent, quantity, signed, spread
 from imdh_cli.words import listing, printable
 
 if TYPE_CHECKING:
+    from imdh_cli.core.columns import ColumnMoments
     from imdh_cli.core.statistics import Statistics
     from imdh_cli.features import Tally
 
@@ -37,7 +38,7 @@ KOLMOGOROV = 1.628  # the 99 % point of the Kolmogorov distribution
 NAME = 40  # characters of a name
 
 
-def measure(summary: Summary, statistics: Statistics, tally: Tally) -> Drift:
+def measure(summary: Summary, statistics: Statistics, moments: ColumnMoments, tally: Tally) -> Drift:
     """Compare the rows counted under a model's tree with those that the model holds.
 
     Parameters
@@ -46,6 +47,9 @@ def measure(summary: Summary, statistics: Statistics, tally: Tally) -> Drift:
         Of the model, with the model.
     statistics : Statistics
         Of the new rows, at least one of them used, under the model's tree and in its coordinates.
+    moments : ColumnMoments
+        Of the new rows in the user's units, where no value is cut off. Not used where the model holds only
+        moments of values cut off: like is compared with like.
     tally : Tally
         What became of the new rows.
     """
@@ -57,6 +61,10 @@ def measure(summary: Summary, statistics: Statistics, tally: Tally) -> Drift:
     now = np.bincount(model.cluster_of_leaf, weights=statistics.counts, minlength=len(then) + 1)[1:]
     clusters = compare_shares(then, now, [c.name for c in summary.clusters])
     rows = summary.rows
+    if summary.clipped and not any(f.clipped for f in summary.features):
+        features = model.center + model.scale * means[0], model.scale * np.sqrt(squares[0] / counts[0])
+    else:
+        features = _unclipped(moments, int(counts[0]), model.center + model.scale * model.scaling.fill)
     drift = Drift(
         rows_read=tally.rows,
         rows_used=tally.used,
@@ -67,7 +75,7 @@ def measure(summary: Summary, statistics: Statistics, tally: Tally) -> Drift:
             _split(i, model.histograms[i - 1], statistics.histograms[i - 1], model.counts, counts)
             for i in sorted(summary.splits)
         ),
-        features=tuple(_features(summary, means[0], np.sqrt(squares[0] / counts[0]))),
+        features=tuple(_features(summary, *features)),
         cells=tuple(_cells(summary, tally)),
         left_out=((rows.skipped + rows.bad) / max(1, rows.read), (tally.skipped + tally.bad) / tally.rows),
         clipped=_clipped(summary, counts[0], statistics.histograms[0]),
@@ -91,10 +99,14 @@ def _split(
     return SplitDrift(node, *rows, ks, KOLMOGOROV * (1.0 / a + 1.0 / b) ** 0.5)
 
 
+def _unclipped(moments: ColumnMoments, rows: int, fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and sds, (d,) each, with cells that are missing at `fill`, (d,), where they stood then."""
+    known = moments.count / rows
+    gap = known * (1.0 - known) * (moments.mean - fill) ** 2
+    return known * moments.mean + (1.0 - known) * fill, np.sqrt(moments.square / rows + gap)
+
+
 def _features(summary: Summary, means: np.ndarray, sds: np.ndarray) -> Iterator[FeatureDrift]:
-    model = summary.model
-    assert model is not None
-    means, sds = model.center + model.scale * means, model.scale * sds
     for f, mean, sd in zip(summary.features, means.tolist(), sds.tolist(), strict=True):
         some = f.sd > 0.0
         shift, stretch = ((mean - f.mean) / f.sd, sd / f.sd - 1.0) if some else (None, None)
@@ -117,8 +129,7 @@ def _clipped(summary: Summary, rows: int, histogram: np.ndarray) -> tuple[float,
     assert model is not None
     if not np.isfinite(model.scaling.limit) or not model.projection_sd[0] > 0.0:
         return None
-    then = 1.0 - int(model.histograms[0].sum()) / int(model.counts[0])
-    return then, 1.0 - int(histogram.sum()) / int(rows)
+    return summary.clipped / int(model.counts[0]), 1.0 - int(histogram.sum()) / int(rows)
 
 
 def _findings(d: Drift, carriers: Mapping[int, str]) -> Iterator[Finding]:

@@ -41,6 +41,9 @@ class Feature:
     mean: float
     sd: float
     explained: float | None  # share of its variance that lies between clusters; None: constant
+    clipped: bool = (
+        False  # has values beyond 10 sd, which its mean and sd count as they are, clusters' do not
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +202,14 @@ class Summary:
     borders: tuple[Border, ...] | None = None  # of the rows of DATA, the most crowded first
     model: Model | None = field(default=None, repr=False)  # for what is drawn from further rows
     _split_of: Callable[[int], Split] | None = field(default=None, repr=False)
+
+    @property
+    def clipped(self) -> int:
+        """Rows with a value that the model sees cut off, which no histogram holds."""
+        m = self.model
+        if m is None or not np.isfinite(m.scaling.limit) or not m.projection_sd[0] > 0.0:
+            return 0
+        return int(m.counts[0]) - int(m.histograms[0].sum())
 
     @property
     def root(self) -> Side:

@@ -2,8 +2,9 @@
 
 Means are ``center + scale * mean``, standard deviations ``scale * sqrt(sum of squares / rows)``
 (divisor n), of the rows counted and as the model sees them: a value more than 10 sd from the mean
-counts as 10 sd. A one-hot level is a share from 0 to 1. Effects (``z``) are differences from the mean
-of all rows in sds of all rows.
+counts as 10 sd, but for all rows together, where these are what the columns were scaled by. A one-hot
+level is a share from 0 to 1. Effects (``z``) are differences from the mean of all rows in sds of all
+rows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.core.pruning import Pruning, cluster_nodes, smooth
+from imdh_cli.core.tree import CLIP
 from imdh_cli.errors import UsageError
 from imdh_cli.model.walk import in_user_units
 from imdh_cli.report.cautions import cautions
@@ -171,7 +173,29 @@ class _Tree:
         apart = model.means[leaves] - self.means[label_of_leaf - 1]
         ss = model.sums_of_squares[leaves] + n[:, None] * apart**2
         self.ss = np.add.reduceat(ss, start, axis=0)
+        self.mean_all = model.means[0]
         self.sd_all = finite(np.sqrt(model.sums_of_squares[0] / max(self.n, 1)))
+        self.clipped = self._clipped()
+        known = np.minimum(self._known() / max(self.n, 1), 1.0)
+        self.mean_all = np.where(self.clipped, 0.0, self.mean_all)
+        self.sd_all = np.where(self.clipped, np.sqrt(known), self.sd_all)
+
+    def _known(self) -> np.ndarray:
+        """(d,) cells that the columns were scaled by: the sum of their squares, in z, if none is cut off."""
+        return self.model.extras.get("column_counts", np.full(self.model.n_features, self.n))
+
+    def _clipped(self) -> np.ndarray:
+        """(d,) bool: columns with values cut off, whose true moments are known: mean 0 and sd 1, in z.
+
+        Known where the rows counted are those that the columns were scaled by. One value cut off stands for
+        the square of the limit, and takes away from the sum of squares.
+        """
+        model, rows = self.model, self.model.metadata.get("rows", {})
+        apart = "counted_apart" in model.metadata or "learned_rows" in model.metadata
+        if apart or self.n != rows.get("used") or not np.isfinite(model.scaling.limit):
+            return np.zeros(model.n_features, dtype=bool)
+        squares = model.sums_of_squares[0] + self.n * model.means[0] ** 2
+        return (squares > 0.99 * CLIP**2) & (squares < (1.0 - 1e-9) * self._known())
 
     def explained(self) -> float | None:
         whole = float(self.model.sums_of_squares[0].sum())
@@ -179,7 +203,7 @@ class _Tree:
 
     def features(self) -> tuple[Feature, ...]:
         model = self.model
-        mean = self._user_mean(model.means[0])
+        mean = self._user_mean(self.mean_all)
         sd = finite(model.scale * self.sd_all)
         whole = model.sums_of_squares[0]
         within = self.ss.sum(axis=0)
@@ -190,6 +214,7 @@ class _Tree:
                 mean=float(mean[j]),
                 sd=float(sd[j]),
                 explained=_explained(float(within[j]), float(whole[j])),
+                clipped=bool(self.clipped[j]),
             )
             for j, name in enumerate(model.feature_names)
         )
@@ -217,7 +242,7 @@ class _Tree:
         sd = finite(np.sqrt(self.ss[i] / rows))
         varied = self.sd_all > 0.0
         unit = np.where(varied, self.sd_all, 1.0)
-        z = np.where(varied, (self.means[i] - model.means[0]) / unit, 0.0)
+        z = np.where(varied, (self.means[i] - self.mean_all) / unit, 0.0)
         z = np.clip(finite(z), -FAR, FAR)
         order = np.argsort(-np.abs(z), kind="stable")[:MARKS]
         return replace(

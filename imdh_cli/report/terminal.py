@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from imdh_cli.report.curve import curve_length, curve_of
@@ -18,13 +17,16 @@ from imdh_cli.report.terminal_drift import DriftPrinter
 from imdh_cli.report.terminal_node import NodePrinter
 from imdh_cli.report.terminal_stability import StabilityPrinter
 from imdh_cli.report.words import percent, quantity, signed, spread
-from imdh_cli.words import count, listing, printable, short
+from imdh_cli.words import cells, count, listing, printable, short
 
 LISTED = 128  # clusters described, at most: --csv has all
 COLLAPSED = 12  # clusters told apart by the tree unless all of it is asked for
 FEATURES = 20  # features listed when there is but one cluster
 BORDERS = 8  # listed, the most crowded
 CALLED = 20  # columns of a cluster's name in the table
+MARKED = "marked out by"
+WHOLE = 16  # columns of a name that numerals make way for
+SPARED = ("all rows>", "sd>", "share>", "mean>", "rows>")  # where they must, in this order
 
 
 def render(summary: Summary, console: Console, *, tree: bool = False) -> None:
@@ -104,29 +106,28 @@ class _Report(Printer):
         wide = self.width >= WIDE
         room = (None,) if wide else ()
         name = ("name",) if any(c.name for c in shown) else ()
-        table = self.sheet(
+        titles = [
             "#>",
             *name,
             "rows>",
             "share>",
             *room,
-            "marked out by",
+            MARKED,
             "mean>",
             "sd>",
             "all rows>",
             "effect>",
             *room,
-        )
+        ]
         largest = max(c.share for c in shown)
-        for c in shown:
-            self._cluster_rows(table, c, limit, wide, largest, named=bool(name))
+        rows = [row for c in shown for row in self._cluster_rows(c, limit, wide, largest, named=bool(name))]
+        kept = self._room_for(titles, rows)
+        table = self.sheet(*(titles[i] for i in kept))
+        for row in rows:
+            table.add_row(*(row[i] for i in kept if i < len(row)))
         self.table(table)
-        self.flow(
-            Text(
-                "effect: distance from the mean of all rows, in sds of all rows; sd: within the cluster.",
-                style="dim",
-            )
-        )
+        sd = "; sd: within the cluster" if titles.index("sd>") in kept else ""
+        self.flow(Text(f"effect: distance from the mean of all rows, in sds of all rows{sd}.", style="dim"))
         if rest:
             few = sum(c.rows for c in s.clusters) - sum(c.rows for c in shown)
             self.flow(Text(f"{self.g.more} and {count(rest, 'smaller cluster')} with {count(few)}: --csv"))
@@ -142,23 +143,36 @@ class _Report(Printer):
         if rest > 0:
             self.flow(Text(f"{self.g.more} and {count(rest, 'more feature')}: --json", "dim"))
 
+    def _room_for(self, titles: list[str | None], rows: list[list[Text | str]]) -> list[int]:
+        """Which columns of a table are shown, so that names are left whole for as long as can be."""
+        need = []
+        for i, title in enumerate(titles):
+            texts = [title.rstrip(">") if title else " " * 16, *(str(row[i]) for row in rows if i < len(row))]
+            longest = max(map(cells, texts))
+            need.append(longest if title is None or title.endswith(">") else min(longest, WHOLE))
+        kept = list(range(len(titles)))
+        for spare in SPARED:
+            if sum(need[i] + 2 for i in kept) - 2 > self.width:
+                kept.remove(titles.index(spare))
+        return kept
+
     def _cluster_rows(
-        self, table: Table, c: Cluster, limit: int, wide: bool, largest: float, *, named: bool
-    ) -> None:
+        self, c: Cluster, limit: int, wide: bool, largest: float, *, named: bool
+    ) -> Iterator[list[Text | str]]:
         ident: list[Text | str] = [Text(str(c.label), style="bold")]
         if named:
             ident.append(Text(short(c.name or "", CALLED), style="bold"))
         ident += [f"{c.rows:,}", percent(c.share)]
         if wide:
             ident.append(Text(bar(c.share / largest, 16, self.g), style="cyan"))
-        blank = [""] * len(ident)
+        blank: list[Text | str] = [""] * len(ident)
         if c.withheld or not c.marks:
             few = f"fewer than {count(self.s.min_size)}"
             why = ("no row counted" if not c.rows else few) if c.withheld else "nothing stands out"
-            table.add_row(*ident, Text(why, style="dim"))
+            yield [*ident, Text(why, style="dim")]
             return
         for i, j in enumerate(c.marks[:limit]):
-            table.add_row(*(blank if i else ident), *self._mark(c, j, wide))
+            yield [*(blank if i else ident), *self._mark(c, j, wide)]
 
     def _mark(self, c: Cluster, j: int, wide: bool) -> list[Text]:
         f = self.s.features[j]
@@ -167,7 +181,7 @@ class _Report(Printer):
         assert c.z is not None
         z = float(c.z[j])
         arrow, style = (self.g.up, RIGHT) if z > 0 else (self.g.down, LEFT)
-        cells = [
+        row = [
             Text(self.names[j]),
             Text(quantity(float(c.mean[j]), f.sd, share=f.share), style="bold"),
             Text(self.g.plus_minus + spread(float(c.sd[j]), share=f.share)),
@@ -175,8 +189,8 @@ class _Report(Printer):
             Text(f"{arrow} {signed(z)}", style=style),
         ]
         if wide:
-            cells.append(Text(bar(abs(z) / 4.0, 16, self.g), style=style))
-        return cells
+            row.append(Text(bar(abs(z) / 4.0, 16, self.g), style=style))
+        return row
 
     def choice(self) -> None:
         c = self.s.choice
