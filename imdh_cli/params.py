@@ -66,6 +66,14 @@ class FeatureParams:
     categorical: Literal["error", "ignore", "onehot"] = option(
         "ignore", "Text columns; onehot makes a 0/1 feature of each level, at most 100 a column."
     )
+    onehot: tuple[str, ...] = option(
+        (), "Columns of codes, numbers or text, that become 0/1 features whatever --categorical says."
+    )
+    parse: tuple[str, ...] = option(
+        (),
+        "Columns of text that hold numbers; these may have thousands separators, and a minus that is not "
+        "ASCII.",
+    )
     missing: Missing = option(
         "skip",
         "A cell that is empty, NaN, null, infinite or beyond 1e100: leave the row out (label -1), stop, or "

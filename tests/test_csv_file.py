@@ -751,9 +751,8 @@ def test_the_line_in_which_excel_names_the_delimiter_may_be_all() -> None:
 @pytest.mark.parametrize(
     ("data", "params", "hint"),
     [
-        (b"# by hand\na,b\n1,2\n", {}, "grep -v"),
         (b'a,b\n1,2\n1,2\n1,2\n"1,5",2\n', {}, "write the number with a point"),
-        (b"a;b\n1;2\n1;2\n1;2\n1.234,5;2\n", {}, "thousands separators"),
+        (b"a;b\n1;2\n1;2\n1;2\n1.234,5;2\n", {}, "add --decimal , --parse a"),
         (b"a,b\n1,2\n3,4\n5,6\n", {"header": False}, "drop --no-header"),
         (b"a,b\n1,2\nx,4\n5,6\n7,8\n", {}, "-x a"),
     ],

@@ -697,10 +697,11 @@ def test_a_column_with_one_value_far_behind_is_not_empty(tmp_path):
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
-        ("{} kg", 'text (such as "0 kg"; write plain numbers to use it)'),
-        ("2020-01-{:02}", 'text (dates or times such as "2020-01-00"; convert them'),
-        ("name{}", 'text (more than 100 different texts, such as "name0"; group'),
-        ('"{},000"', "thousands separators are not read"),
+        ("{} kg", 'left out "b" (such as "0 kg"): text (numbers with units; write plain numbers'),
+        ("2020-01-{:02}", 'left out "b" (such as "2020-01-00"): text (dates or times; convert them'),
+        ("name{}", 'left out "b" (such as "name0"): text (more than 100 different texts; group'),
+        ('"{},000"', 'left out "b" (such as "0,000"): text (numbers as text; --parse b uses it)'),
+        ('"{}.000,5"', "--decimal , --parse b uses"),
     ],
 )
 def test_text_that_is_no_category_is_not_offered_as_one(cell, said, tmp_path):
@@ -735,7 +736,7 @@ def test_large_measurements_are_not_said_to_be_rounded(tmp_path):
     [
         ("a b\n1.5 2\n2 3\n", "--delimiter ' '"),
         ("a;b\n1,5;2,5\n2,5;3,5\n", "--decimal ,"),
-        ('a;b\n"1,500,000";"x"\n"2,500";"y"\n', "thousands separators are not read"),
+        ('a;b\n"1,500,000";"x"\n"2,500";"y"\n', "--parse a uses"),
         ("# x\na\nb\n", "tail -n +2"),
     ],
 )

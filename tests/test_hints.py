@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import re
+import shlex
 import shutil
 import sqlite3
 import tarfile
@@ -20,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tests.cli import shell
+from tests.cli import imdh, metadata, shell
 
 ROWS = np.random.default_rng(0).normal(size=(300, 2)) + 8 * (np.arange(300) % 2)[:, None]
 CSV = "x,y\n" + "".join(f"{a:.6f},{b:.6f}\n" for a, b in ROWS)
@@ -98,3 +99,196 @@ def test_what_is_not_read_is_read_as_the_hint_says(name: str, tmp_path: Path) ->
 def test_bz2_needs_no_hint(tmp_path: Path) -> None:
     (tmp_path / "t.bz2").write_bytes(bz2.compress(CSV.encode()))
     assert shell("imdh fit t.bz2 -q", tmp_path).status == 0
+
+
+# --- options ----------------------------------------------------------------------------------------
+
+NOISE = np.random.default_rng(1).normal(size=40)
+
+
+def lines(header: str, *cells: str, sep: str = ",") -> str:
+    """A table of 40 rows; a cell is a pattern of {i}, {x} (some number) and {n} (a whole one)."""
+    rows = [
+        sep.join(cell.format(i=i, x=f"{x:.3f}", n=i * i % 23) for cell in cells) for i, x in enumerate(NOISE)
+    ]
+    return "\n".join([header, *rows, ""])
+
+
+# content, what is typed, what the message holds, and the options that are taken from it
+OPTIONS: dict[str, tuple[str, str, str, str]] = {
+    "word": (lines("a,b", "{x}", "{n}") + "?,1\n", "", '"a": "?" is not a number', r"--null-value '\?'"),
+    "negative word": (lines("a,b", "{x}", "{n}") + "-,1\n", "", '"-" is not a number', "--null-value=-"),
+    "bad row": (lines("a,b", "{x}", "{n}") + "?,1\n", "", "not a number", "--on-bad-row skip"),
+    "out": (lines("my a,b", "{x}", "{n}") + "?,1\n", "", "not a number", "-x 'my a'"),
+    "ragged": (lines("a,b", "{x}", "{n}") + "1,2,3\n", "", "3 cells where there", "--on-bad-row skip"),
+    "decimal comma": (lines("a;b", "1,{n}", "{n}", sep=";"), "-c a", "decimal comma", "--decimal ,"),
+    "a decimal comma": (lines("a;b", "{n}", "{n}", sep=";") + "1,5;2\n", "", "not a number", "--decimal ','"),
+    "blanks": (lines("a b", "{x}", "{n}", sep=" "), "", "separated by blanks", "--delimiter ' '"),
+    "latin-1": ("ä,b\n" + lines("", "{x}", "{n}").lstrip(), "", "is not utf-8 text", "--encoding latin-1"),
+    "utf-16": (lines("a,b", "{x}", "{n}"), "", "UTF-16", "--encoding utf-16-le"),
+    "thousands": (lines("a,b", '"1,{i:03}"', "{n}"), "", 'left out "a" (such as "1,000")', "--parse a"),
+    "no-break blanks": (lines("a,b", "1\u00a0{i:03}", "{n}"), "", 'left out "a"', "--parse a"),
+    "thin blanks": (lines("a,b", "1\u2009{i:03}\u2009000", "{n}"), "", 'left out "a"', "--parse a"),
+    "narrow blanks": (lines("a,b", "-1\u202f{i:03}.5", "{n}"), "", 'left out "a"', "--parse a"),
+    "apostrophes": (lines("a,b", "1'{i:03}", "{n}"), "", 'left out "a"', "--parse a"),
+    "minus": (lines("a,b", "\u2212{n}.5", "{n}"), "", 'left out "a"', "--parse a"),
+    "dash": (lines("my a,b", "\u2013{n}.5", "{n}"), "", 'left out "my a"', "--parse 'my a'"),
+    "one minus": (lines("a,b", "{n}", "{n}") + "\u22125,1\n", "", "is not a number", "--parse a"),
+    "one thousand": (lines("a,b", "{n}", "{n}") + '"1,234.5",1\n', "", "is not a number", "--parse a"),
+    "points": (lines("a;b", "1.{i:03},5", "{n}", sep=";"), "", 'left out "a"', "--decimal , --parse a"),
+    "infinity": (lines("a,b", "{x}", "{n}") + "inf,1\n", "--missing error", "is infinite", "--missing skip"),
+    "category": (lines("a,b", "{x}", "w{n}"), "", 'left out "b"', "--categorical onehot"),
+    "named category": (lines("a,b", "{x}", "w{n}"), "-c a,b", '"b" is text', "--categorical onehot"),
+    "vector": (lines("a,v", "{x}", '"[1,{n}]"'), "", "lists of 2 numbers", "-c v"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_in_a_message_mends_what_it_speaks_of(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, words, said, option = OPTIONS[name]
+    encoding = {"latin-1": "latin-1", "utf-16": "utf-16-le"}.get(name, "utf-8")
+    (tmp_path / "t.csv").write_text(content, encoding=encoding)
+    monkeypatch.chdir(tmp_path)
+    first = imdh("fit", "t.csv", "-o", "m.npz", "-f", *shlex.split(words), status=None)
+    assert said in first.err
+    found = re.search(option, first.err)
+    assert found, first.err
+    words = "" if words.startswith("--missing") else words
+    mended = imdh("fit", "t.csv", "-o", "m.npz", "-f", *shlex.split(words), *shlex.split(found[0]))
+    assert said not in mended.err
+
+
+def test_a_column_is_found_by_a_part_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines("latitude,longitude,size_mm", "{x}", "{n}", "{n}.5"))
+    asked = {"lat": "latitude", "lon": "longitude", "Lat": "latitude", "mm": "size_mm"}
+    for part, meant in asked.items():
+        refused = imdh("fit", tmp_path / "t.csv", "-c", part, "-n", status=3)
+        assert f'hint: did you mean "{meant}"' in refused.err
+
+
+def test_accents_may_be_composed_or_not(tmp_path: Path) -> None:
+    composed, apart = "caf\u00e9", "cafe\u0301"
+    (tmp_path / "t.csv").write_text(lines(f"{apart},b,id", "{x}", "{n}", "r{i}"))
+    (tmp_path / "u.csv").write_text(lines(f"{composed},b,id", "{x}", "{n}", "r{i}"))
+    done = shell(f"imdh fit t.csv -c {composed},b -o m.npz; imdh fit t.csv -x {composed} -o n.npz", tmp_path)
+    assert "1 feature" in done.err
+    assert "2 features" in done.err
+    assert (
+        shell(f"imdh assign m.npz t.csv --keep {composed} | head -1", tmp_path).text == f"{apart},cluster\n"
+    )
+    other = shell("imdh assign m.npz u.csv", tmp_path)
+    assert other.status == 3
+    assert "is spelled with other characters (another Unicode normal form)" in other.err
+
+
+@pytest.mark.parametrize(
+    ("above", "line"),
+    [
+        ("Monthly report,,\n,,\n", 3), ("Monthly report\n\n", 3), ("Report\nof May\n2024-05-31\n\n", 5),
+        ("Report,,\n", 2), ("# by hand\n", 2),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("sep", [",", ";", "\t"])
+def test_a_title_above_the_header_is_told_from_it(above: str, line: int, sep: str, tmp_path: Path) -> None:
+    text = above.replace(",", sep) + lines(sep.join("nab"), "w{i}", "{x}", "{n}", sep=sep)
+    (tmp_path / "t.csv").write_text(text)
+    refused = shell("imdh fit t.csv -o m.npz", tmp_path)
+    assert f"t.csv: the header is on line {line}, below a title" in refused.err
+    hint = refused.err.splitlines()[1].removeprefix("hint: ")
+    assert "40 rows used of 40, 2 features" in shell(typed(hint), tmp_path).err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ",a,b\n0,1.5,2\n1,2.5,3\n",  # an index without a name
+        "a,b\nx,y\n1,2\n",  # a line of units
+        "a\nx\n1\n",
+        "id,,\nk,l,m\n1,2,3\n"[:0] + "a,b,c\n,,\n1,2,3\n",  # an empty row
+        "name,a\nx,1\ny,2\n",
+    ],
+)
+def test_a_header_is_not_taken_for_a_title(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    assert "below a title" not in shell("imdh fit t.csv", tmp_path).err
+
+
+def test_aligned_columns_are_made_a_csv(tmp_path: Path) -> None:
+    rows = "".join(f"{x:8.3f}  {n:6d}\n" for n, x in enumerate(NOISE))
+    (tmp_path / "t.txt").write_text("       a       b\n" + rows)
+    refused = shell("imdh fit t.txt -o m.npz", tmp_path)
+    hint = refused.err.splitlines()[1].removeprefix("hint: ")
+    done = shell(typed(hint) + " -c a,b", tmp_path)
+    assert "40 rows used of 40, 2 features" in done.err, done.err
+
+
+def test_the_cell_that_is_shown_is_the_columns_own(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines("price,share,n", "${n}.50", "1.{n}%", "{n}"))
+    err = shell("imdh fit t.csv -o m.npz", tmp_path).err
+    assert 'left out "price" (such as "$0.50") and "share" (such as "1.0%"): text (numbers with units' in err
+
+
+def test_one_reason_for_a_column_and_not_two(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines("a;b", "1,{n}", "{n}", sep=";"))
+    err = shell("imdh fit t.csv -o m.npz", tmp_path).err
+    assert err.count("--decimal ,") == 2  # the reader's note, and why the column is left out
+    assert "onehot" not in err
+    assert "--parse" not in err
+
+
+def test_numbers_as_text_are_read_from_typed_files(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    text = [f"{x:.3f}" for x in NOISE]
+    pq.write_table(pa.table({"t": text, "n": [str(i % 7) for i in range(40)]}), tmp_path / "t.parquet")
+    refused = shell("imdh fit t.parquet -o m.npz", tmp_path)
+    assert refused.status == 3
+    option = re.search(r"--parse \S+ uses", refused.err)
+    assert option, refused.err
+    done = shell("imdh fit t.parquet -o m.npz --parse t,n; imdh assign m.npz t.parquet -o o.csv -q", tmp_path)
+    assert done.status == 0, done.err
+    assert "40 rows used of 40, 2 features" in done.err
+    assert "--parse" in shell("imdh sql m.npz", tmp_path).err
+    bad = pa.table({"t": [*text, "x"], "n": ["1"] * 41})
+    pq.write_table(bad, tmp_path / "t.parquet")
+    wrong = shell("imdh assign m.npz t.parquet -o o.csv -f", tmp_path)
+    assert 't.parquet, row 41, column "t": "x" is not a number' in wrong.err
+    assert shell("imdh assign m.npz t.parquet -o o.csv -f -q --on-bad-row skip", tmp_path).status == 0
+
+
+def test_codes_that_are_no_amounts_are_named_and_made_levels(tmp_path: Path) -> None:
+    zips = ["10115", "20095", "50667", "80331", "99084"]
+    rows = "".join(
+        f"{zips[i % 5]},{x:.3f},{i % 5 + 1},{2015 + i % 6}\n" for i, x in enumerate(np.tile(NOISE, 9))
+    )
+    (tmp_path / "t.csv").write_text("zip,x,stars,year\n" + rows)
+    first = shell("imdh fit t.csv -o m.npz", tmp_path)
+    assert (
+        '"zip": 5 whole numbers between 10115 and 99084; if they are codes and no amounts, --onehot zip'
+        in first.err
+    )
+    assert '"stars"' not in first.err
+    assert '"year"' not in first.err
+    done = shell("imdh fit t.csv -o m.npz -f --onehot zip; imdh assign m.npz t.csv -q -o o.csv", tmp_path)
+    assert "8 features" in done.err
+    assert "--onehot" not in done.err
+    assert metadata(tmp_path / "m.npz")["features"]["columns"][0] == {"name": "zip", "levels": zips}
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x: x * 1e-200, "too little spread for the doubles that hold it"),
+        (lambda x: x * 0 + 3, "constant, so of no use as a feature"),
+    ],
+)
+def test_little_spread_is_not_called_constant(
+    make: Callable[[np.ndarray], np.ndarray], said: str, tmp_path: Path
+) -> None:
+    table = pd.DataFrame({"a": make(np.tile(NOISE, 3)), "b": np.tile(NOISE, 3)})
+    table.to_parquet(tmp_path / "t.parquet")
+    err = shell("imdh fit t.parquet -o m.npz", tmp_path).err
+    assert said in err
+    assert ("constant" in err) == said.startswith("constant")

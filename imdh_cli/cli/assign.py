@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -98,7 +97,7 @@ def _labelled(
     from imdh_cli.features import bind_features
 
     bind_features(source, model.spec)
-    params = replace(o.params, keep=_kept(model, source.schema.names, o))
+    params = replace(o.params, keep=_kept(model, source, o))
     if params.keep and not source.typed:
         _report_text(console, o)
     needed = ("second_choice",) if "runner_up" in params.extra else ()
@@ -161,11 +160,15 @@ def _drift(done: Assigned) -> dict[str, Any] | None:
     return {"psi": sum(c.psi for c in clusters), "clusters": [vars(c) for c in clusters]}
 
 
-def _kept(model: Model, names: Sequence[str], o: AssignOptions) -> tuple[str, ...]:
-    """Columns to carry: ids of the fit that are there, --id, --keep; or all of them."""
+def _kept(model: Model, source: Source, o: AssignOptions) -> tuple[str, ...]:
+    """Columns to carry: ids of the fit that are there, --id, --keep; or all of the input."""
+    from imdh_cli.sources.base import as_spelled
+
+    names = [name for name in source.schema.names if name not in source.derived]
+    source.expose([*o.ids, *o.params.keep])
     ids = [name for name in model.metadata.get("id_columns", []) if name in names]
     rest = names if o.keep_all else o.params.keep
-    return tuple(dict.fromkeys([*ids, *o.ids, *rest]))
+    return tuple(dict.fromkeys(as_spelled(name, names) for name in [*ids, *o.ids, *rest]))
 
 
 def _report_text(console: Console, o: AssignOptions) -> None:

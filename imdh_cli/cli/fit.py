@@ -186,7 +186,7 @@ def _report(o: FitOptions, job: _Job, result: Fit, seconds: float, console: Cons
     """What became of the columns and of the clusters: on stdout as JSON, or on stderr."""
     messages.report_drift(console, result.drifting)
     messages.report_suspects(console, result.model)
-    messages.report_constant(console, result.model)
+    messages.report_columns(console, result)
     changes = None
     if job.old is not None:
         from imdh_cli.pipeline.prune import cluster_changes

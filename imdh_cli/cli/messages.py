@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, get_args
 
 from imdh_cli.cli.outputs import takes_stdout
@@ -12,6 +13,7 @@ from imdh_cli.words import count, listing, quoted, speed_in_words
 
 if TYPE_CHECKING:
     from imdh_cli.cli.console import Console
+    from imdh_cli.core.columns import ColumnProfile
     from imdh_cli.core.pruning import Pruning
     from imdh_cli.features import Selection, Tally
     from imdh_cli.model import Model
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from imdh_cli.report.choice import Choice
     from imdh_cli.sources import Source
 
+FAR_APART = 5  # of whole numbers; ratings, counts and years lie closer
 LOUD = 0.05  # a share of rows left out from which the note is a warning
 
 
@@ -44,15 +47,49 @@ def report_labels(console: Console, selection: Selection) -> None:
         )
 
 
-def report_constant(console: Console, model: Model) -> None:
-    """Features that hold one value only."""
+def report_columns(console: Console, result: Fit) -> None:
+    """Features that tell nothing, and whole numbers that may be no amounts."""
+    model, columns = result.model, result.columns
     if model.counts[0] < 2:
         return
-    constant = (model.scale == 1.0) & (model.sums_of_squares[0] == 0.0)
-    names = [name for name, same in zip(model.feature_names, constant, strict=True) if same]
-    if names:
-        what = "a feature" if len(names) == 1 else "features"
-        console.note(f"constant, so of no use as {what}: {quoted(names)}")
+    flat = (model.scale == 1.0) & (model.sums_of_squares[0] == 0.0)
+    names = [name for name, same in zip(model.feature_names, flat, strict=True) if same]
+    minute = [n for n, codes in zip(model.feature_names, columns.code_counts, strict=True) if codes > 1]
+    constant = [name for name in names if name not in minute]
+    if constant:
+        what = "a feature" if len(constant) == 1 else "features"
+        console.note(f"constant, so of no use as {what}: {quoted(constant)}")
+    if len(constant) < len(names):
+        small = quoted([name for name in names if name in minute])
+        console.note(
+            f"too little spread for the doubles that hold it, so of no use: {small}; subtract what all cells "
+            "have in common, or multiply them"
+        )
+    report_codes(console, model, columns)
+
+
+def report_codes(console: Console, model: Model, columns: ColumnProfile) -> None:
+    """Whole numbers that are few, far apart and unequally so: postal or error codes, not amounts."""
+    for column, place in zip(model.spec.columns, _first_places(model), strict=True):
+        n = int(columns.code_counts[place])
+        if column.levels is not None or column.items is not None or not 3 <= n < columns.codes.shape[1]:
+            continue
+        codes = sorted(columns.codes[place, :n].tolist())
+        steps = [b - a for a, b in pairwise(codes)]
+        whole = all(code == round(code) for code in codes)
+        if whole and min(steps) > FAR_APART and max(steps) > 1.5 * min(steps):
+            from imdh_cli.sources.base import typed
+
+            option = typed("--onehot", column.name)
+            console.note(
+                f'"{column.name}": {n} whole numbers between {codes[0]:.0f} and {codes[-1]:.0f}; if they are '
+                f"codes and no amounts, {option} makes a 0/1 feature of each"
+            )
+
+
+def _first_places(model: Model) -> list[int]:
+    """Of each column of the table, its first among the features."""
+    return [0, *accumulate(column.width for column in model.spec.columns)][:-1]
 
 
 def report_keeping(console: Console, params: FitParams) -> None:

@@ -90,6 +90,11 @@ class _Labels:
         for column in model.spec.columns:
             for level in column.levels or ():
                 check_text(level, f'level of column "{column.name}"')
+        if model.spec.parsed:
+            raise UsageError(
+                f'column "{model.spec.parsed[0]}" is text that was read with --parse, which SQL cannot',
+                "write it as numbers into the table, and fit that",
+            )
         self.nulls = Nulls.of(model.spec.null_values, model.spec.source_columns)
         for text in model.spec.null_values:
             check_text(text, "value of --null-value")

@@ -12,17 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from imdh_cli.errors import DataError
+from imdh_cli.errors import PIPE, DataError
 from imdh_cli.features.kinds import example, kind_of, plain
 from imdh_cli.features.lists import choose_items, lengths
 from imdh_cli.features.matrix import all_bad
 from imdh_cli.features.names import Named, Span, resolve
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec, Items
+from imdh_cli.features.texts import ADVICE, advice
 from imdh_cli.params import FeatureParams
-from imdh_cli.sources.base import Source, nearest, typed
+from imdh_cli.sources.base import Source, as_spelled, nearest, typed
 from imdh_cli.sources.nested import is_list, vector_length
 from imdh_cli.sources.nulls import Nulls
-from imdh_cli.words import quoted
+from imdh_cli.sources.signatures import shell_word
+from imdh_cli.words import listing, quoted
 
 ID_ROWS = 30  # fewer rows than this say nothing about what is an identifier
 SAMPLE_ROWS = 20_000
@@ -31,10 +33,7 @@ FEW_ROWS = 10 * ID_ROWS
 SAMPLE_CELLS = 4_000_000
 EXACT = 2**53  # beyond it a double does not hold every whole number
 _NUMBERED = re.compile(r"column_[0-9]+")  # a name where there is no header
-_DATE = r"^[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$|^[0-9]{1,2}:[0-9]{2}(:.*)?$"
-_THOUSANDS = r"^[+-]?[0-9]{1,3}((,[0-9]{3})+([.][0-9]*)?|([.][0-9]{3})+(,[0-9]*)?)$"
 _ONE_LENGTH = "give all of them one length to use them"
-_QUANTITY = r"^[^0-9A-Za-z\s]?\s*[+-]?[0-9][0-9.,']*\s*[^0-9\s]{0,6}$"
 
 
 @dataclass
@@ -65,17 +64,35 @@ def select_features(source: Source, params: FeatureParams) -> Selection:
     UsageError
         For a column that is both a feature and something else.
     """
+    params = _as_spelled(params, source.schema.names)
     named = resolve(source, params, _where(source))
     if _is_empty(source):
         raise DataError(f"{_where(source)}: no data rows", "a model is learned from rows")
+    source.expect(texts=params.onehot, parse=params.parse)
     if named.features is not None:
         selection = _named(source, params, named, named.features)
     else:
         selection = _default(source, params, named)
-    source.expect(lengths=selection.spec.lengths)
+    source.expect(lengths=selection.spec.lengths, parse=selection.spec.parsed)
     Nulls.of(source.null_values, source.schema.names).check(source.schema.names)
     selection.spec = replace(selection.spec, null_values=source.null_values)
     return selection
+
+
+def _as_spelled(params: FeatureParams, names: Sequence[str]) -> FeatureParams:
+    """The columns as the file spells them: accents may be composed in one place and not in the other."""
+
+    def known(asked: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(as_spelled(name, names) for name in asked)
+
+    return replace(
+        params,
+        columns=None if params.columns is None else known(params.columns),
+        exclude=known(params.exclude),
+        ids=known(params.ids),
+        onehot=known(params.onehot),
+        parse=known(params.parse),
+    )
 
 
 def bind_features(source: Source, spec: FeatureSpec) -> None:
@@ -90,7 +107,13 @@ def bind_features(source: Source, spec: FeatureSpec) -> None:
         raise DataError(f"{_where(source)}: no data rows, and no header either", "name the data")
     source.expose(spec.source_columns)
     _check_known(source, spec)
-    source.expect(numbers=spec.numbers, texts=spec.texts, lengths=spec.lengths, nulls=spec.null_values)
+    source.expect(
+        numbers=spec.numbers,
+        texts=spec.texts,
+        lengths=spec.lengths,
+        nulls=spec.null_values,
+        parse=spec.parsed,
+    )
     for column in spec.columns:
         kind = kind_of(source.schema.field(column.name))
         if column.name in source.hive_columns:
@@ -99,7 +122,8 @@ def bind_features(source: Source, spec: FeatureSpec) -> None:
             fits, learned = _holds_lists(source, column), f"lists of {column.items.length} numbers"
         else:
             learned = "numbers" if column.levels is None else "text"
-            fits = kind in ("number", "empty throughout") or (kind == "text" and column.levels is not None)
+            may_be_text = column.levels is not None or column.parse
+            fits = kind in ("number", "empty throughout") or (kind == "text" and may_be_text)
         if not fits:
             held = _example(source, column.name) if kind == "text" else ""
             raise DataError(
@@ -165,6 +189,10 @@ def _named(
             raise DataError(f'column "{name}" holds {length}', _ONE_LENGTH)
         elif spans or without:
             raise _no_lists(source, name)
+        elif kind in ("text", "number") and name in params.onehot:
+            texts.append(name)
+        elif kind == "text" and name in params.parse:
+            continue
         elif kind == "text" and params.categorical == "onehot":
             texts.append(name)
         elif kind == "number":
@@ -172,7 +200,7 @@ def _named(
         elif kind == "text":
             raise DataError(
                 f'column "{name}" is text, not numbers{_example(source, name)}',
-                f'use --categorical onehot, or leave "{name}" out of -c',
+                f"{_text_advice(source, [name])[name][0]}, or leave it out of -c",
             )
         else:
             raise DataError(
@@ -223,7 +251,10 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
             lists[name] = choose_items(name, length, (), named.without.get(name, ()))
         elif length is not None:
             out.add(name, length, _ONE_LENGTH)
-        elif kind == "number":
+        elif kind in ("text", "number") and name in params.onehot:
+            chosen.append(name)
+            texts.append(name)
+        elif kind == "number" or (kind == "text" and name in params.parse):
             chosen.append(name)
         elif kind != "text":
             out.add(name, f"{kind}, not numbers", "convert it to numbers to use it")
@@ -233,12 +264,12 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
         elif params.categorical == "error":
             raise DataError(
                 f'column "{name}" is text, not numbers{_example(source, name)}',
-                f'use -x "{name}", --categorical ignore, or --categorical onehot',
+                f"use {typed('-x', name)}, --categorical ignore, or --categorical onehot",
             )
         else:
             words.append(name)
-    for name, advice in _text_advice(source, words).items():
-        out.add(name, "text", advice)
+    for name, (what_to_do, shown) in _text_advice(source, words).items():
+        out.add(name, "text", what_to_do, shown)
     absent = source.absent
     for name in [n for n in chosen if n in absent]:
         out.add(name, f"not in {absent[name]}", "a feature has to be in every file")
@@ -336,44 +367,15 @@ def _holds(column: pa.Array | pa.ChunkedArray) -> bool:
     return not np.isnan(cells).all()
 
 
-def _text_advice(source: Source, names: Sequence[str]) -> dict[str, str]:
-    """What to do with each column of text: not all of them are categories."""
+def _text_advice(source: Source, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """What to do with each column of text, and one of its cells."""
     if not names:
         return {}
     readable = _readable(source, [n for n in names if n not in source.absent])
     sample = source.sample(max(100, min(2000, SAMPLE_CELLS // 10 // len(names))), readable)
-    advice: dict[str, str] = {}
-    said: dict[str, str] = {}
-    for name in names:
-        kind, shown = _text_kind(sample.column(name)) if name in sample.column_names else ("category", "")
-        # One example for all columns of a kind, so that they share a note.
-        advice[name] = said.setdefault(kind, _ADVICE[kind].format(shown))
-    return advice
-
-
-_ADVICE = {
-    "category": "--categorical onehot uses it",
-    "date": "dates or times such as {}; convert them to numbers to use them",
-    "thousands": "such as {}: thousands separators are not read; write plain numbers to use it",
-    "quantity": "such as {}; write plain numbers to use it",
-    "many": f"more than {MAX_LEVELS} different texts, such as {{}}; group them first to use it",
-}
-
-
-def _text_kind(column: pa.ChunkedArray) -> tuple[str, str]:
-    """Which of `_ADVICE` fits most of the texts, and one of them for a message."""
-    try:
-        values = plain(column.combine_chunks()).cast(pa.string()).drop_null().unique()
-        if not len(values):
-            return "category", ""
-        shown = example(values.slice(0, 1)).removeprefix(": it holds ") or f'"{values[0].as_py()}"'
-        for kind, pattern in (("date", _DATE), ("thousands", _THOUSANDS), ("quantity", _QUANTITY)):
-            fits = pc.match_substring_regex(values, pattern)
-            if (pc.sum(fits).as_py() or 0) > 0.9 * len(values):
-                return kind, shown
-    except (pa.ArrowException, UnicodeDecodeError):
-        return "category", ""
-    return ("many", shown) if len(values) > MAX_LEVELS else ("category", "")
+    commas = [n for n in names if any("(--decimal ,)" in note and f'"{n}"' in note for note in source.notes)]
+    known = advice({n: sample.column(n) for n in names if n in sample.column_names}, commas)
+    return {n: known.get(n, (ADVICE["category"], "")) for n in names}
 
 
 def _why_none(source: Source, words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str | None:
@@ -381,16 +383,27 @@ def _why_none(source: Source, words: Sequence[str], pairs: Sequence[tuple[str, s
     found = [note for note in source.notes if "(--" in note]
     names = source.schema.names
     if words and names[0].startswith("#"):
-        found.append("if the first line is a comment, leave it out: tail -n +2 FILE | imdh ... -")
+        file = shell_word(source.parts[0].name)
+        found.append(f"if the first line is a comment, leave it out: tail -n +2 {file} {PIPE}")
     if len(names) == 1 and words:
         cells = [c for c in source.sample(20, names).column(0).to_pylist() if c]
         if cells and all(len(c.split()) > 1 and _numbers_only(c.split()) for c in cells):
-            found.append("the cells look separated by blanks: add --delimiter ' '")
+            found.append(_separated_by_blanks(source.parts[0].name, [names[0], *cells]))
     if not found:
         kinds = _text_advice(source, words)
-        left = [(n, f"{r} ({kinds[n]})" if n in kinds else r) for n, r in pairs]
-        found = [f'"{n}": {reason}' for n, reason in left[:5]]
+        for name, reason in pairs[:5]:
+            what_to_do, shown = kinds.get(name, ("", ""))
+            such = f" such as {shown}" if shown else ""
+            found.append(f'"{name}": {reason}{such}' + (f" ({what_to_do})" if what_to_do else ""))
     return "; ".join(found) or None
+
+
+def _separated_by_blanks(file: str, lines: Sequence[str]) -> str:
+    """Single blanks may be a delimiter; columns that are aligned by blanks are made a CSV."""
+    said = "the cells look separated by blanks: "
+    if all("  " not in line and line == line.strip() for line in lines):
+        return f"{said}add --delimiter ' '"
+    return f"{said}awk -v OFS=, '{{$1=$1}} 1' {shell_word(file)} {PIPE}"
 
 
 def _numbers_only(cells: Iterable[str]) -> bool:
@@ -408,15 +421,18 @@ class _LeftOut:
         self.names: set[str] = set()
         self._said: dict[tuple[str, str], list[str]] = {}
 
-    def add(self, name: str, reason: str, advice: str = "") -> None:
+    def add(self, name: str, reason: str, what_to_do: str = "", shown: str = "") -> None:
+        """shown : a cell of the column, for the note. Without `what_to_do` the person has asked for it."""
         self.pairs.append((name, reason))
         self.names.add(name)
-        if advice:  # without it the person has asked for it
-            self._said.setdefault((reason, advice), []).append(name)
+        if what_to_do:
+            named = f'"{name}"' + (f" (such as {shown})" if shown else "")
+            self._said.setdefault((reason, what_to_do), []).append(named)
 
     def notes(self) -> list[str]:
         return [
-            f"left out {quoted(names)}: {reason} ({advice})" for (reason, advice), names in self._said.items()
+            f"left out {listing(named)}: {reason} ({what_to_do})"
+            for (reason, what_to_do), named in self._said.items()
         ]
 
 
@@ -426,13 +442,18 @@ def _spec(
     lists: Mapping[str, Items],
     params: FeatureParams,
 ) -> FeatureSpec:
-    columns = (Column(n, tuple(levels[n]) if n in levels else None, lists.get(n)) for n in names)
+    columns = (
+        Column(
+            n, tuple(levels[n]) if n in levels else None, lists.get(n), n in params.parse and n not in levels
+        )
+        for n in names
+    )
     spec = FeatureSpec(tuple(columns), params.missing)
     if len(set(spec.names)) < len(spec.names):
         twice = next(n for n, times in Counter(spec.names).items() if times > 1)
         raise DataError(
             f'two features are called "{twice}": a column, and a level or an item of another',
-            f'use -x "{twice}"',
+            f"use {typed('-x', twice)}",
         )
     return spec
 
@@ -543,7 +564,7 @@ def _levels(source: Source, texts: Sequence[str]) -> tuple[dict[str, list[str]],
                 levels[name].update(t for t in pc.unique(column).to_pylist() if t is not None)
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f'column "{name}" holds text that is not UTF-8', f'use -x "{name}"'
+                    f'column "{name}" holds text that is not UTF-8', f"use {typed('-x', name)}"
                 ) from error
             if len(levels[name]) > MAX_LEVELS:
                 open_.remove(name)

@@ -32,6 +32,7 @@ class Column:
     name: str
     levels: tuple[str, ...] | None = None
     items: Items | None = None
+    parse: bool = False  # text that holds numbers
 
     @property
     def width(self) -> int:
@@ -58,6 +59,8 @@ class Column:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as the model's metadata keep them."""
         plain = {"name": self.name, "levels": None if self.levels is None else list(self.levels)}
+        if self.parse:
+            return plain | {"parse": True}
         if self.items is None:
             return plain
         return plain | {"length": self.items.length, "items": [list(span) for span in self.items.ranges]}
@@ -116,8 +119,13 @@ class FeatureSpec:
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
-        """Those that must hold numbers."""
+        """Those that must hold numbers, or text that does."""
         return tuple(c.name for c in self.columns if c.levels is None and c.items is None)
+
+    @cached_property
+    def parsed(self) -> tuple[str, ...]:
+        """Those whose text is read as numbers."""
+        return tuple(column.name for column in self.columns if column.parse)
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -165,7 +173,7 @@ def _column(values: Any) -> Column:
     if "items" in values:
         return Column(name, None, _items(values["length"], values["items"], levels))
     if levels is None:
-        return Column(name)
+        return Column(name, parse=values.get("parse") is True)
     if not isinstance(levels, list) or not 0 < len(levels) <= MAX_LEVELS:
         raise TypeError("levels that are no list")
     if not all(isinstance(level, str) for level in levels) or len(set(levels)) < len(levels):

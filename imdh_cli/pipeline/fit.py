@@ -34,6 +34,7 @@ class Fit:
     tally: Tally
     passes: int
     recounted: bool
+    columns: ColumnProfile
     drifting: list[str] = field(default_factory=list)  # columns whose early and late rows differ
     busy: Mapping[str, float] = field(default_factory=dict)  # processor seconds by stage
 
@@ -112,7 +113,9 @@ def fit(
     sampled = learned.rows if params.sample is not None and learned.rows < tally.used else None
     about = describe(learned, chosen, params, selection.spec, provenance, drifting, sampled)
     model = build(learned, names, chosen, about)
-    return Fit(model, chosen, tally, learned.passes, learned.recounted, drifting, learned.busy)
+    return Fit(
+        model, chosen, tally, learned.passes, learned.recounted, learned.columns, drifting, learned.busy
+    )
 
 
 def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int) -> Learned:

@@ -54,6 +54,10 @@ def command(summary: Summary) -> str:
         spec = s.model.spec
         if spec.texts:
             words += ["--categorical", "onehot"]
+        if spec.parsed:
+            words += ["--parse", ",".join(spec.parsed)]
+        for value in spec.null_values:
+            words += [f"--null-value={value}"]
         if spec.missing != "skip":
             words += ["--missing", spec.missing]
         columns = ",".join(spec.asked)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
@@ -175,6 +177,7 @@ class Source(Protocol):
         texts: Iterable[str] = (),
         lengths: Mapping[str, int] = ...,
         nulls: Iterable[str] = ...,
+        parse: Iterable[str] = ...,
     ) -> None:
         """Read these columns as numbers, as text, or as lists of a length, whatever they look like."""
         ...
@@ -222,8 +225,20 @@ def nearest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     by_fold: dict[str, str] = {}
     for other in names:
         by_fold.setdefault(other.strip().casefold(), other)
-    found = difflib.get_close_matches(name.strip().casefold(), by_fold, n=n, cutoff=0.6)
-    return [by_fold[f] for f in found]
+    wanted = name.strip().casefold()
+    found = difflib.get_close_matches(wanted, by_fold, n=n, cutoff=0.6)
+    if len(wanted) >= 2:  # "lat" is not much like "latitude", but its beginning, or a step within it
+        found += [f for f in by_fold if f.startswith(wanted) or wanted in re.split(r"[^0-9a-z]+", f)]
+    return [by_fold[f] for f in dict.fromkeys(found)][:n]
+
+
+def as_spelled(name: str, names: Collection[str]) -> str:
+    """The one of `names` that is this one in another Unicode form, accents composed or not; else itself."""
+    if name in names or name.isascii():
+        return name
+    form = unicodedata.normalize("NFC", name)
+    same = [other for other in names if not other.isascii() and unicodedata.normalize("NFC", other) == form]
+    return same[0] if len(same) == 1 else name
 
 
 def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> None:
@@ -236,7 +251,12 @@ def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> No
     if not lost:
         return
     near = [n for w in lost[:5] for n in nearest(w, names)]
-    if near:
+    same = next(((w, other) for w in lost if (other := as_spelled(w, names)) != w), None)
+    if same is not None:
+        hint = (
+            f'"{same[1]}" is spelled with other characters (another Unicode normal form): rename the column'
+        )
+    elif near:
         hint = f"did you mean {quoted(list(dict.fromkeys(near)), last='or')}?"
     else:
         hint = f"the columns are {quoted(names, 9)}" if names else "there are no columns"

@@ -12,8 +12,9 @@ import pyarrow.types as pt
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns
-from imdh_cli.sources.csv.errors import shown
+from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns, typed
+from imdh_cli.sources.csv.errors import shown, word_hint
+from imdh_cli.sources.csv.numbers import USUAL_NULLS, spelled_plainly, to_numbers
 from imdh_cli.sources.nested import field_within, is_list, take_field, to_vectors
 from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.promote import promoted
@@ -63,6 +64,7 @@ class TableSource:
         self.id_columns = tuple(dict.fromkeys(i for r in self._readers for i in r.id_columns))
         self.derived: dict[str, tuple[str, ...]] = {}
         self._lengths: dict[str, int] = {}
+        self._parse: frozenset[str] = frozenset()
         self.null_values = params.null_values or ()
         self._restart()
         self.schema = pa.schema([])
@@ -102,18 +104,21 @@ class TableSource:
         texts: Iterable[str] = (),
         lengths: Mapping[str, int] = MappingProxyType({}),
         nulls: Iterable[str] = (),
+        parse: Iterable[str] = (),
     ) -> None:
         """Read these columns as numbers, as text, or as lists of a length, whatever they look like.
 
         Only files without types (CSV) follow; a word among numbers, and a list of another length, is then a
-        bad row. nulls : more of what `--null-value` says.
+        bad row. nulls : more of what `--null-value` says. parse : columns whose text is read as numbers.
         """
         self.null_values = tuple(dict.fromkeys([*self.null_values, *nulls]))
         numbers, texts = list(numbers), list(texts)
         texts += [
             name for name in lengths if not is_list(self._type(name))
         ]  # JSON arrays in a column of text
-        self._lengths = dict(lengths)
+        self._lengths, self._parse = dict(lengths), frozenset(parse)
+        numbers = [name for name in numbers if name not in self._parse]
+        texts += self._parse
         for reader in self._readers:
             if hasattr(reader, "expect"):
                 there = set(reader.schema.names)
@@ -132,11 +137,11 @@ class TableSource:
         check_columns([*features, *keep], self.schema.names, where)
         for name in map(self._own, [*features, *keep]):
             if name in self._conflicts:
-                raise DataError(self._conflicts[name], f'convert one of them, or use -x "{name}"')
+                raise DataError(self._conflicts[name], f"convert one of them, or use {typed('-x', name)}")
             if name in self.absent and name in set(map(self._own, features)):
                 raise DataError(
                     f'{self.absent[name]}: no column "{name}", which other files have',
-                    f'leave the file out, or the column: -x "{name}"',
+                    f"leave the file out, or the column: {typed('-x', name)}",
                 )
 
     # -- reading
@@ -338,6 +343,9 @@ class TableSource:
         """The same chunks, lists of a known length as fixed-size lists, null for what is said to be missing;
         a list of another length is a bad row."""
         places = [(at, n, self._lengths[n]) for at, n in enumerate(features) if n in self._lengths]
+        texts = [(at, n) for at, n in enumerate(features) if n in self._parse and _is_text(self._type(n))]
+        if texts:
+            chunks = (self._numbered(chunk, texts) for chunk in chunks)
         if places:
             chunks = (self._listed(chunk, places) for chunk in chunks)
         nulls = self._nulls()
@@ -345,6 +353,23 @@ class TableSource:
 
     def _nulls(self) -> Nulls:
         return Nulls.of(self.null_values, self.schema.names, self._params.decimal)
+
+    def _numbered(self, chunk: Chunk, places: Sequence[tuple[int, str]]) -> Chunk:
+        """Text that holds numbers as such; other text is a bad row."""
+        columns, bad = chunk.features.columns, chunk.bad
+        for at, name in places:
+            texts, nulls = columns[at], pa.array([*USUAL_NULLS, *self._nulls().texts(name)], pa.string())
+            plain = spelled_plainly(texts.cast(pa.string()), self._params.decimal)
+            columns[at], wrong = to_numbers(plain, nulls, self._params.decimal)
+            if wrong is not None and chunk.bad is not None:
+                wrong &= ~chunk.bad
+            if wrong is not None and wrong.any():
+                if self._params.on_bad_row == "error":
+                    raise not_a_number(chunk, int(wrong.argmax()), name, texts)
+                self._bad += int((wrong if bad is None else wrong & ~bad).sum())
+                bad = wrong if bad is None else bad | wrong
+        features = pa.RecordBatch.from_arrays(columns, names=chunk.features.schema.names)
+        return chunk._replace(features=features, bad=bad)
 
     def _listed(self, chunk: Chunk, places: Sequence[tuple[int, str, int]]) -> Chunk:
         columns, bad = chunk.features.columns, chunk.bad
@@ -430,14 +455,28 @@ def _with_nulls(batch: pa.RecordBatch, nulls: Nulls) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names) if names else batch
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
+
+
+def not_a_number(chunk: Chunk, row: int, name: str, texts: pa.Array) -> DataError:
+    """The error for text that is no number in a column of numbers."""
+    value = str(texts[row].as_py())
+    said = f"{_place(chunk, row)}, column {shown(name)}: {shown(value)} is not a number"
+    return DataError(said, word_hint(name, value, free=True))
+
+
+def _place(chunk: Chunk, row: int) -> str:
+    part, first = chunk.origin or ("the input", None)
+    return part + ("" if first is None else f", row {first + row + 1}")
+
+
 def not_a_list(chunk: Chunk, row: int, name: str, cell: pa.Scalar, length: int) -> DataError:
     """The error for a cell that is no list of so many numbers."""
-    part, first = chunk.origin or ("the input", None)
-    where = "" if first is None else f", row {first + row + 1}"
     value = cell.as_py()
     what = shown(value) if isinstance(value, str) else f"a list of {len(value)}"
     return DataError(
-        f'{part}{where}, column "{name}": {what}, and no list of {length} numbers',
+        f'{_place(chunk, row)}, column "{name}": {what}, and no list of {length} numbers',
         "mend the row, or add --on-bad-row skip",
     )
 

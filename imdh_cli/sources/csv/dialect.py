@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from imdh_cli.errors import DataError, UsageError
+from imdh_cli.errors import PIPE, DataError, UsageError
 from imdh_cli.sources.base import check_unique
 from imdh_cli.sources.csv.numbers import all_numbers, to_numbers
 from imdh_cli.sources.csv.scanner import Scanner, line_count
+from imdh_cli.sources.signatures import shell_word
 
 CANDIDATES = (b",", b";", b"\t", b"|")
 SNIFFED = 50  # records looked at
+TITLES = 12  # records in which the header is looked for, below a title
 _SPELLED = {"\\t": b"\t", "tab": b"\t"}
 _SEP = re.compile(rb'"?sep=([\t -~])"?(?:\r\n|\n|\r|$)', re.IGNORECASE)
 _SAID = {b",": "','", b";": "';'", b"\t": "a tab", b"|": "'|'"}
@@ -105,6 +108,8 @@ def dialect_of(
         return None
     chosen = delimiter or sniff(head, decimal, header, complete)
     scanner = Scanner(chosen)
+    if header:
+        _check_titles(head, name, delimiter, decimal, complete=complete)
     start, end = next((s, e) for s, e in scanner.records(head) if e > s)
     first = scanner.fields(head[start:end])
     notes: list[str] = []
@@ -122,6 +127,34 @@ def dialect_of(
     lines = line_count(head[:behind])
     nameless = frozenset(n for n, cell in zip(names, first, strict=True) if not cell)
     return Dialect(chosen, names, min(behind, len(head)), lines, end, notes, nameless)
+
+
+def _check_titles(head: bytes, name: str, delimiter: bytes | None, decimal: str, *, complete: bool) -> None:
+    """Raise DataError for a title above the header: mostly empty lines, then one of words, then numbers."""
+    for candidate in CANDIDATES if delimiter is None else (delimiter,):
+        scanner = Scanner(candidate)
+        filled: list[tuple[int, int, list[str]]] = []  # of each record its line, its width, and what it holds
+        for start, end in scanner.records(head):
+            if len(filled) > TITLES + 1:
+                break
+            if end > start and (complete or end < len(head)):
+                cells = [c.decode("utf-8", "replace").strip() for c in scanner.fields(head[start:end], 200)]
+                filled.append((line_count(head[:start]) + 1, len(cells), [c for c in cells if c]))
+        for k in range(1, min(TITLES, len(filled) - 1)):
+            (line, width, words), (_, below, cells) = filled[k], filled[k + 1]
+            if width < 2 or below != width or len(set(words)) < width or any_number(words, decimal):
+                continue
+            if all(2 * len(f) <= width for _, _, f in filled[:k]) and any_number(cells, decimal):
+                hint = f"leave the lines above it out: tail -n +{line} {shell_word(name)} {PIPE}"
+                raise DataError(
+                    f"{name}: the header is on line {line}, below a title",
+                    comment_hint(filled[0][2], name) or hint,
+                )
+
+
+def any_number(cells: list[str], decimal: str) -> bool:
+    """Whether one of the cells is a number."""
+    return any(all_numbers([cell], decimal) for cell in cells)
 
 
 def sniff(head: bytes, decimal: str, header: bool, complete: bool) -> bytes:
@@ -157,6 +190,14 @@ def undecodable(where: str, encoding: str, error: UnicodeDecodeError) -> DataErr
         f"{where}: byte 0x{byte:02x} is not {encoding} text",
         "add --encoding latin-1, or the encoding the file was written in",
     )
+
+
+def comment_hint(names: Sequence[str], name: str) -> str | None:
+    """What to do when the header may be a comment; None where it does not look like one."""
+    if not names[0].startswith("#"):
+        return None
+    file = shell_word(name)
+    return f"if the lines that start with # are comments, leave them out: grep -v '^#' {file} {PIPE}"
 
 
 def _first_records(head: bytes, scanner: Scanner, complete: bool) -> list[bytes]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+
+import pyarrow as pa
 
 from imdh_cli.errors import DataError
-from imdh_cli.sources.csv.dialect import undecodable
+from imdh_cli.sources.base import typed
+from imdh_cli.sources.csv.dialect import comment_hint, undecodable
+from imdh_cli.sources.csv.numbers import spelled_plainly, to_numbers
 from imdh_cli.sources.csv.parser import Fault, Layout
 from imdh_cli.sources.csv.scanner import MAX_RECORD
 
@@ -32,7 +35,7 @@ def fault_error(
         if fault.nul:
             what += ", and NUL bytes: the file may be damaged"
         hint = f"mend the line, name the --delimiter, or add {SKIP}"
-        return DataError(f"{place}: {what}", comment_hint(layout.names) or hint)
+        return DataError(f"{place}: {what}", comment_hint(layout.names, name) or hint)
     where = f"{place}, column {shown(fault.column)}"
     if "\x00" in fault.value:
         return DataError(
@@ -40,29 +43,25 @@ def fault_error(
             f"copy it again, or add {SKIP}",
         )
     said = f"{where}: {shown(fault.value)} is not a number"
-    return DataError(said, _word_hint(fault, layout, first=row == 1, free=free))
+    return DataError(said, _word_hint(fault, layout, name, first=row == 1, free=free))
 
 
-def comment_hint(names: Sequence[str]) -> str | None:
-    """What to do when the header may be a comment; None where it does not look like one."""
-    if not names[0].startswith("#"):
-        return None
-    return "if the lines that start with # are comments, leave them out: grep -v '^#' FILE | imdh ... -"
-
-
-def _word_hint(fault: Fault, layout: Layout, *, first: bool, free: bool) -> str:
+def _word_hint(fault: Fault, layout: Layout, name: str, *, first: bool, free: bool) -> str:
     value = fault.value.strip()
     if layout.decimal == "." and re.fullmatch(r"[+-]?\d+,\d+", value):
         if layout.delimiter != b",":
             return f"add --decimal ',' or {SKIP}"
         return f"write the number with a point and without a thousands separator, or add {SKIP}"
-    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?|[+-]?\d{1,3}(\.\d{3})+(,\d*)?", value):
-        return f"thousands separators are not read: take them out, or add {SKIP}"
+    if layout.decimal == "." and re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+,\d*", value):
+        return f"add --decimal , {typed('--parse', fault.column)}, or {SKIP}"
+    plain = spelled_plainly(pa.array([value], pa.string()), layout.decimal)
+    if plain[0].as_py() != value and to_numbers(plain, pa.array([], pa.string()), layout.decimal)[1] is None:
+        return f"add {typed('--parse', fault.column)}, which reads such numbers, or {SKIP}"
     if fault.value == fault.column:
         return f"take the second header line out, or add {SKIP}"
     if first and fault.alone and not layout.header:
         return "the first line looks like a header: drop --no-header"
-    comment = comment_hint(layout.names) if first else None
+    comment = comment_hint(layout.names, name) if first else None
     if comment is not None:
         return comment
     return word_hint(fault.column, fault.value, free=free)
@@ -112,7 +111,7 @@ def shown(value: str) -> str:
 
 
 def _exclusion(column: str) -> str:
-    return f"-x {shlex.quote(column)}" if len(column) <= 40 and column.isprintable() else "-x"
+    return typed("-x", column) if len(column) <= 40 and column.isprintable() else "-x"
 
 
 def _null_option(value: str) -> str:

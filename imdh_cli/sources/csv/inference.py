@@ -94,7 +94,11 @@ class Survey:
 
     def notes(self) -> list[str]:
         """Text columns whose cells are numbers but for a decimal comma."""
-        commas = [n for n, e in self._evidence.items() if not e.numeric and e.commas > 0.9 * e.words]
+        commas = [
+            n
+            for n, e in self._evidence.items()
+            if not e.numeric and e.commas > 0.9 * e.words and e.groups < e.commas
+        ]
         if not commas:
             return []
         return [

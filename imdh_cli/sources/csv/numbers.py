@@ -18,7 +18,11 @@ USUAL_NULLS = (
 
 _DIGITS = r"([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?"
 _NUMBER = rf"(?i)^[+-]?({_DIGITS}|inf|infinity|nan)$"
+_COMMA_GROUP = r"^[+-]?[0-9]{1,3},[0-9]{3}$"
 _DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
+
+_MINUS = "\u2212\u2012\u2013\ufe63\uff0d"  # signs and dashes that stand for one
+_BLANKS = " \u00a0\u2007\u2009\u202f'\u2019"
 
 MOSTLY = 0.9
 FEW = 3
@@ -66,6 +70,19 @@ def to_numbers(
     return numbers, wrong if wrong.any() else None
 
 
+def spelled_plainly(cells: pa.Array, decimal: str = ".") -> pa.Array:
+    """Numbers as people write them, as programs read them; other text unchanged.
+
+    A minus that is not ASCII becomes one that is; blanks (also those that do not break), apostrophes and,
+    where they are not the decimal point, commas or points go from between groups of three digits.
+    """
+    text = pc.replace_substring_regex(pc.utf8_trim_whitespace(cells), f"^[{_MINUS}]", "-")
+    marks = _BLANKS + ("," if decimal == "." else ".")
+    groups = f"^[+-]?[0-9]{{1,3}}([{marks}][0-9]{{3}})+([{decimal}][0-9]*)?$"
+    grouped = pc.match_substring_regex(text, groups)
+    return pc.if_else(grouped, pc.replace_substring_regex(text, f"[{marks}]", ""), text)
+
+
 def null_numbers(nulls: Iterable[str], decimal: str = ".") -> pa.DoubleArray:
     """The numbers among spellings of a missing value: -999 then also is missing when it is -999.0."""
     cells = pa.array([n for n in nulls if n.strip()], pa.string())
@@ -80,7 +97,8 @@ class Evidence:
     numbers: int = 0
     words: int = 0
     some_words: list[str] = field(default_factory=list)  # distinct, at most FEW + 1
-    commas: int = 0  # words that are numbers with a decimal comma
+    commas: int = 0  # words that are numbers with a decimal comma,
+    groups: int = 0  # and those of them in which it may as well set thousands apart
 
     def see(self, cells: pa.Array, nulls: pa.Array, decimal: str) -> None:
         """Add string cells."""
@@ -91,6 +109,7 @@ class Evidence:
         words = cells.filter(pa.array(wrong))
         self.words += len(words)
         self.commas += pc.sum(pc.match_substring_regex(words, _DECIMAL_COMMA)).as_py() or 0
+        self.groups += pc.sum(pc.match_substring_regex(words, _COMMA_GROUP)).as_py() or 0
         if len(self.some_words) <= FEW:
             new = words.slice(0, 1000).unique().to_pylist()
             self.some_words = list(dict.fromkeys([*self.some_words, *new]))[: FEW + 1]
