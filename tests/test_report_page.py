@@ -455,6 +455,21 @@ def test_a_browser_shows_every_part_and_asks_for_nothing(browser, file, width, d
     assert browser.evaluate("document.querySelectorAll('svg.tree g.split').length") == 6
 
 
+def test_a_small_tree_grows_with_the_page(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page.build(summarise(make(d=3, clusters=4).model)), encoding="utf-8")
+    sizes = {}
+    for width in (390, 1200):
+        browser.open(path, width=width)
+        box = browser.evaluate("JSON.stringify(document.querySelector('svg.tree').getBoundingClientRect())")
+        sizes[width] = json.loads(box)
+    assert sizes[1200]["width"] > 1.5 * sizes[390]["width"]
+    assert sizes[1200]["height"] == pytest.approx(
+        sizes[390]["height"] * sizes[1200]["width"] / sizes[390]["width"], rel=0.01
+    )
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_the_page_never_scrolls_sideways(browser, file, width):
     """Wide tables and pictures scroll within their own frames, which the keyboard reaches."""

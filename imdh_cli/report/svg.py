@@ -153,6 +153,7 @@ def tree(summary: Summary, limit: int, marks: Callable[[int], str]) -> Markup:
         viewBox=f"0 0 {_number(width)} {height}",
         width=width,
         height=height,
+        style=f"--w:{_number(width)}px",
     )
 
 
