@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import numpy as np
 import pytest
 
 from imdh_cli.cli.command import argument, command
@@ -119,6 +120,48 @@ def test_a_file_that_looks_like_an_option_is_told_how_to_name(table, tmp_path, m
     ran = imdh("fit", "-dash.csv", status=2)
     assert "hint: a file whose name starts with - is given as ./-dash.csv" in ran.err
     imdh("fit", "./-dash.csv", "--depth", 2)
+
+
+def test_a_zip_of_arrays_is_no_model(tmp_path, model):
+    np.savez(tmp_path / "z.npz", a=np.zeros((9, 2)))
+    for words in (["fit"], ["assign", model], ["report", model]):
+        ran = imdh(*words, tmp_path / "z.npz", status=3)
+        assert (
+            one_line_error(ran.err) == f"{tmp_path}/z.npz: this is a zip of NumPy arrays, which is not read"
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (["fit", "--seed", "9" * 23], "is more than 9,223,372,036,854,775,807", "imdh fit"),
+        (["fit", "-k", "9" * 23], "is more than 9,223,372,036,854,775,807", "imdh fit"),
+        (["fit", "--seed", "-1"], "-1 is not in the range x>=0", "imdh fit"),
+        (["fit", "--seed", "x"], "'x' is not a valid whole number", "imdh fit"),
+        (["fit", "--alpha", "x"], "'x' is not a valid number", "imdh fit"),
+        (["prune", "m.npz", "--rename", ""], "leaves one empty: as in 1=NAME,2=NAME", "imdh prune"),
+        (["assign", "m.npz", "--with", ""], "leaves one empty: there are node, leaf", "imdh assign"),
+        (["assign", "m.npz", "--keep", "a,"], "leaves one empty: column names", "imdh assign"),
+        (["sql", "m.npz", "--check"], "'--check' requires an argument", "imdh sql"),
+        (["report", "m.npz", "--plot"], "'--plot' requires an argument", "imdh report"),
+    ],
+)
+def test_a_value_that_is_no_value_is_told_with_the_page_of_its_command(words, said, hint):
+    ran = imdh(*words, status=2)
+    assert said in one_line_error(ran.err)
+    assert f"hint: see {hint} --help" in ran.err
+
+
+def test_several_values_too_close_to_tell_apart_are_not_called_constant(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4)) * [1e-200, 1.0, 0.0, 3e-7] + [0.0, 0.0, 0.1, 1e9]
+    data = write(tmp_path / "t.parquet", X, ["tiny", "plain", "same", "far"])
+    said = imdh("fit", data, "-o", tmp_path / "m.npz").err
+    assert 'note: constant, so of no use as a feature: "same"\n' in said
+    assert 'note: too little spread for the doubles that hold it, so of no use: "tiny" and "far"; ' in said
+    shown = " ".join(imdh("report", tmp_path / "m.npz").text.split())
+    assert "Constant, so they tell nothing: same." in shown
+    assert "Too little spread for the doubles that hold it: tiny and far." in shown
 
 
 def test_a_column_of_labels_that_becomes_a_feature_is_noted(table, model, tmp_path):

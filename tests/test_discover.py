@@ -139,6 +139,17 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
     assert "prices.csv" in str(caught.value.hint)
 
 
+def test_only_what_may_be_data_is_suggested(tmp_path: Path) -> None:
+    for name in ("prices.npz", "prices.py", "prices.csv.gz", "prices.txt"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(DataError) as caught:
+        locate([str(tmp_path / "prices.csv")])
+    assert str(caught.value.hint) == f"did you mean {tmp_path}/prices.csv.gz?"
+    with pytest.raises(DataError) as caught:
+        locate([str(tmp_path / "price.txt")])
+    assert str(caught.value.hint).startswith(f"did you mean {tmp_path}/prices.txt")
+
+
 def test_a_link_to_nowhere_says_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "a.csv").symlink_to("gone.csv")
     with pytest.raises(DataError, match=r"a\.csv: a link to gone\.csv, which is not there"):

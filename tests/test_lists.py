@@ -289,6 +289,20 @@ def test_a_field_that_is_not_there_is_not_found(tmp_path: Path) -> None:
             select_features(source, FeatureParams(columns=(name,)))
 
 
+def test_a_struct_is_refused_with_the_names_of_its_numbers(tmp_path: Path) -> None:
+    inner = [{"x": 1.0, "w": "a", "in": {"y, z": 2}}] * 40
+    path = parquet(tmp_path / "t", pa.table({"st": inner, "no": [{"w": "a"}] * 40}))
+    with pytest.raises(DataError, match='column "st" is struct') as caught:
+        select_features(opened(path), FeatureParams(columns=("st",)))
+    hint = str(caught.value.hint)
+    assert hint == """name its fields: -c 'st.x,"st.in.y, z"', or leave "st" out of -c"""
+    with pytest.raises(DataError, match='column "no" is struct') as caught:
+        select_features(opened(path), FeatureParams(columns=("no",)))
+    assert "convert it to numbers" in str(caught.value.hint)
+    named = select_features(opened(path), FeatureParams(columns=("st.x", "st.in.y, z")))
+    assert named.spec.names == ("st.x", "st.in.y, z")
+
+
 def test_a_list_within_a_struct_has_items(tmp_path: Path) -> None:
     table = pa.table({"doc": pa.StructArray.from_arrays([fixed(), pa.array(["a"] * N)], ["emb", "t"])})
     path = parquet(tmp_path / "t", table)

@@ -66,20 +66,25 @@ def test_ranges_of_rows_are_fragments(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "said", "hint"),
     [
-        (np.arange(5.0), "an array 5 of float64, and no matrix"),
-        (np.zeros((2, 3, 4)), "an array 2x3x4 of float64, and no matrix"),
-        (np.zeros((3, 0)), "no matrix"),
-        (np.zeros((2, 2), complex), "complex128"),
-        (np.zeros(3, dtype=[("a", float)]), "no matrix"),
-        (np.array([["a", "b"]]), "no matrix"),
-        (np.array([[None, "b"]]), "object"),
+        (np.arange(5.0), "an array 5 of float64, and no matrix", "np.save(FILE, X.reshape(len(X), -1))"),
+        (np.zeros((2, 3, 4)), "an array 2x3x4 of float64, and no matrix", "X.reshape(len(X), -1)"),
+        (np.zeros((3, 0)), "no matrix", "a row for each item"),
+        (np.zeros((2, 2), complex), "complex128", "np.save(FILE, np.hstack([X.real, X.imag]))"),
+        (np.zeros(3, dtype=[("a", float)]), "no matrix", "pandas.DataFrame(X).to_parquet(FILE)"),
+        (np.array([["a", "b"]]), "no matrix", "Parquet"),
+        (np.array([["2020-01-01"]], "M8[D]"), "no matrix", "Parquet"),
+        (np.array([[None, "b"]]), "object", "X.astype(float)"),
     ],
 )
-def test_what_is_no_matrix_of_numbers_is_refused(content: np.ndarray, said: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=said):
+def test_what_is_no_matrix_of_numbers_is_refused_with_a_way_that_helps(
+    content: np.ndarray, said: str, hint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=said) as caught:
         opened(saved(tmp_path / "t.npy", content))
+    assert hint in str(caught.value.hint)
+    assert ("reshape" in str(caught.value.hint)) == (content.dtype == float and content.size > 0)
 
 
 def test_a_cut_or_damaged_file_is_named(tmp_path: Path) -> None:

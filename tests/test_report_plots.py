@@ -91,8 +91,11 @@ def test_an_unknown_format_is_refused(summary):
 @pytest.mark.parametrize("kind", ["tree", "curve", "profiles"])
 def test_nothing_to_draw_is_said(kind):
     summary = summarise(make(depth=4, d=4, k=1, n=500).model)
-    with pytest.raises(UsageError, match=r"^there (is|are) no "):
+    with pytest.raises(UsageError, match=r"^there (is|are) no ") as caught:
         plots.draw(summary, "png", kind)
+    hint = str(caught.value.hint)
+    assert ("--node 1" in hint) == (kind != "profiles")
+    assert ("imdh prune MODEL -k N" in hint) == (kind != "curve")
 
 
 def test_a_node_needs_its_number(summary):

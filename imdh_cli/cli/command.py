@@ -141,12 +141,14 @@ def type_of(hint: Any, known: Option) -> click.ParamType:
         return Real(known.min, known.max, min_open=known.above)
     items = [get_args(k)[0] for k in kinds if get_origin(k) is tuple]
     if items and not known.repeatable:
-        return Names(get_args(items[0]))
+        return Names(get_args(items[0]), known.metavar)
     return click.STRING
 
 
 class Whole(click.IntRange):
     """A whole number within a range and 64 bits, or one of some words."""
+
+    name = "whole number"
 
     def __init__(self, known: Option, words: Sequence[str]) -> None:
         top = LARGEST if known.max is None else int(known.max)
@@ -159,11 +161,13 @@ class Whole(click.IntRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value in self._words:
             return value
-        if not self._words:
-            return super().convert(value, param, ctx)
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
+            if str(value).strip().removeprefix("+").isdecimal() and int(value) > LARGEST == self.max:
+                self.fail(f"{value} is more than {LARGEST:,}, the largest there can be", param, ctx)
+            if not self._words:
+                raise
             end = "up" if self.max == LARGEST else f"to {self.max:,}"
             words = "".join(f" nor {word}" for word in self._words)
             self.fail(f"{value!r} is neither a number from {self.min} {end}{words}", param, ctx)
@@ -175,6 +179,8 @@ class Whole(click.IntRange):
 
 class Real(click.FloatRange):
     """A finite number within a range."""
+
+    name = "number"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return "X"
@@ -192,12 +198,14 @@ class Names(click.ParamType):
     Parameters
     ----------
     known : which ones there are; none: any
+    form : what is typed, where that is not names of columns
     """
 
     name = "A,B"
 
-    def __init__(self, known: Sequence[str] = ()) -> None:
+    def __init__(self, known: Sequence[str] = (), form: str | None = None) -> None:
         self._known = known
+        self._form = form
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return self.name
@@ -212,7 +220,9 @@ class Names(click.ParamType):
         except csv.Error:
             self.fail("a name that holds the end of a line is given in quotes", param, ctx)
         if not names or any(not name for name in names):
-            self.fail("column names are separated by commas", param, ctx)
+            kinds = f"there are {', '.join(self._known)}" if self._known else None
+            said = kinds or (f"as in {self._form}" if self._form else "column names are separated by commas")
+            self.fail(f"{value!r} leaves one empty: {said}", param, ctx)
         for name in names if self._known else ():
             if name not in self._known:
                 self.fail(f"{name!r} is none of {', '.join(self._known)}", param, ctx)

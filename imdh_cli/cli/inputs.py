@@ -78,7 +78,7 @@ def check_data(command: str, data: Sequence[str], model: str | None = None) -> N
 
 
 def is_model(name: str) -> bool:
-    """Whether a file is a zip whose first entry is a NumPy array."""
+    """Whether a file is a zip of NumPy arrays with the version of a model among them."""
     if not os.path.isfile(name):
         return False
     try:
@@ -86,7 +86,15 @@ def is_model(name: str) -> bool:
             head = file.read(64)
     except OSError:
         return False
-    return head.startswith(b"PK\x03\x04") and b".npy" in head
+    if not (head.startswith(b"PK\x03\x04") and b".npy" in head):
+        return False
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(name) as archive:
+            return "format_version.npy" in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return b"format_version.npy" in head  # the first entry of a model that was cut
 
 
 def source_params(given: Given[SourceParams], console: Console) -> SourceParams:

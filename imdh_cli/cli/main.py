@@ -173,8 +173,11 @@ def _usage_hint(error: click.UsageError) -> str:
     for word in sys.argv[1:]:
         if word.startswith("-") and len(word) > 1 and os.path.exists(word):
             return f"a file whose name starts with - is given as ./{word}"
-    command = error.ctx.command_path if error.ctx is not None else "imdh"
-    return f"see {command} --help"
+    if error.ctx is not None:
+        return f"see {error.ctx.command_path} --help"
+    # click's parser does not say whose option lacks its value.
+    command = next((word for word in sys.argv[1:2] if word in COMMANDS), None)
+    return f"see imdh {command} --help" if command else "see imdh --help"
 
 
 def _traceback() -> None:

@@ -52,18 +52,16 @@ def report_columns(console: Console, result: Fit) -> None:
     model, columns = result.model, result.columns
     if model.counts[0] < 2:
         return
-    flat = (model.scale == 1.0) & (model.sums_of_squares[0] == 0.0)
-    names = [name for name, same in zip(model.feature_names, flat, strict=True) if same]
-    minute = [n for n, codes in zip(model.feature_names, columns.code_counts, strict=True) if codes > 1]
-    constant = [name for name in names if name not in minute]
+    constant, minute = (
+        [name for name, so in zip(model.feature_names, flat, strict=True) if so] for flat in model.flat
+    )
     if constant:
         what = "a feature" if len(constant) == 1 else "features"
         console.note(f"constant, so of no use as {what}: {quoted(constant)}")
-    if len(constant) < len(names):
-        small = quoted([name for name in names if name in minute])
+    if minute:
         console.note(
-            f"too little spread for the doubles that hold it, so of no use: {small}; subtract what all cells "
-            "have in common, or multiply them"
+            f"too little spread for the doubles that hold it, so of no use: {quoted(minute)}; subtract what "
+            "all cells have in common, or multiply them"
         )
     report_codes(console, model, columns)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from imdh_cli.compiled import kernel
-from imdh_cli.core.tree import CLIP, Scaling
+from imdh_cli.core.tree import CLIP, FLAT, Scaling
 
 SHIFT_ROWS = 32  # whose mean the sums of a column are taken about
 CODES = kernel.MOST_CODES  # distinct values up to which a column is coded
@@ -86,8 +86,7 @@ class ColumnMoments:
         if scale == "none":
             return Scaling(np.zeros(d), np.ones(d), mean, np.inf)
         deviation = np.sqrt(self.square / np.maximum(self.count, 1))
-        # Rounding leaves a constant column of a large value with a spread of a few last digits.
-        flat = deviation <= 1e-14 * np.abs(mean)
+        flat = deviation <= FLAT * np.abs(mean)
         return Scaling(mean, np.where(flat | (deviation == 0), 1.0, deviation), np.zeros(d), CLIP)
 
     def state(self) -> dict[str, np.ndarray]:

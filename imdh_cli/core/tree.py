@@ -14,6 +14,7 @@ import numpy as np
 from imdh_cli.compiled.memory import by_node
 
 CLIP = 10.0  # standardised coordinates are cut to [-10, 10]
+FLAT = 1e-14  # sd by mean: rounding leaves a constant large value with a spread of a few last digits
 FLAT = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
 MARGIN = 1e-10  # by which part of the coordinates the cut of a flat split is moved
 

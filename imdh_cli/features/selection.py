@@ -21,7 +21,7 @@ from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec, Items
 from imdh_cli.features.texts import ADVICE, advice
 from imdh_cli.params import FeatureParams
 from imdh_cli.sources.base import Source, as_spelled, nearest, typed
-from imdh_cli.sources.nested import is_list, vector_length
+from imdh_cli.sources.nested import is_list, number_fields, vector_length
 from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.signatures import shell_word
 from imdh_cli.words import listing, quoted
@@ -205,7 +205,7 @@ def _named(
         else:
             raise DataError(
                 f'column "{name}" is {kind}, not numbers',
-                f'convert it to numbers first, or leave "{name}" out of -c',
+                f'{_in_numbers(source, name) or "convert it to numbers first"}, or leave "{name}" out of -c',
             )
     levels, crowded = _levels(source, texts)
     if crowded:
@@ -257,7 +257,8 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
         elif kind == "number" or (kind == "text" and name in params.parse):
             chosen.append(name)
         elif kind != "text":
-            out.add(name, f"{kind}, not numbers", "convert it to numbers to use it")
+            inner = _in_numbers(source, name)
+            out.add(name, f"{kind}, not numbers", inner or "convert it to numbers to use it")
         elif params.categorical == "onehot":
             chosen.append(name)
             texts.append(name)
@@ -296,6 +297,12 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
             _check_rows(source)
         raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out.pairs))
     return Selection(_spec(chosen, levels, lists, params), out.pairs, out.notes() + notes, params.ids)
+
+
+def _in_numbers(source: Source, name: str) -> str | None:
+    """The fields of numbers within a column of structs, as an option."""
+    found = number_fields(source.schema.field(name))
+    return f"name its fields: {typed('-c', *found[:20])}" if found else None
 
 
 def _no_lists(source: Source, name: str) -> DataError:

@@ -16,7 +16,7 @@ import numpy as np
 from imdh_cli.atomic import Target
 from imdh_cli.core import pruning
 from imdh_cli.core.discrete_gaps import without_gaps
-from imdh_cli.core.tree import CLIP, FrozenTree, Scaling
+from imdh_cli.core.tree import CLIP, FLAT, FrozenTree, Scaling
 from imdh_cli.errors import ModelError
 from imdh_cli.model import metadata as model_metadata
 from imdh_cli.model import npz, validation
@@ -133,6 +133,14 @@ class Model:
         if self.params.scale == "none":
             return Scaling(self.center, self.scale, self.extras.get("fill", self.means[0]), np.inf)
         return Scaling(self.center, self.scale, np.zeros(self.n_features), CLIP)
+
+    @property
+    def flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """(d,) bool, twice: features of one value; and of several with too little spread."""
+        spread = np.sqrt(self.sums_of_squares[0] / max(int(self.counts[0]), 1))
+        flat = (self.scale == 1.0) & (spread <= FLAT * np.abs(self.center))
+        several = self.extras.get("column_code_counts", np.ones(self.n_features, dtype=np.int64)) > 1
+        return flat & ~several, flat & several
 
     @property
     def frozen_tree(self) -> FrozenTree:

@@ -151,9 +151,15 @@ def _outliers(s: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _constant(s: Summary) -> Iterator[tuple[str, str]]:
-    constant = [printable(f.name, NAME) for f in s.features if not f.sd > 0.0]
-    if constant:
-        yield "constant", f"Constant, so they tell nothing: {listing(constant)}."
+    flat = s.model.flat if s.model is not None else None
+    several = {j for j in range(len(s.features)) if flat is not None and flat[1][j]}
+    constant = [j for j, f in enumerate(s.features) if not f.sd > 0.0 and j not in several]
+    for text, which in (
+        ("Constant, so they tell nothing", constant),
+        ("Too little spread for the doubles that hold it", sorted(several)),
+    ):
+        if which:
+            yield "constant", f"{text}: {listing([printable(s.features[j].name, NAME) for j in which])}."
 
 
 def _columns(s: Summary) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,10 @@ SCALE = ["#0c4a86", "#2770b8", "#72a9de", "#aecdec", "#dbe8f5", "#f4f4f3"]
 SCALE += ["#fbe8d6", "#f6cca3", "#eda664", "#d8741c", "#91450a"]
 
 
+_NODE = "draw a node: --node 1"
+_MORE = "choose more clusters: imdh prune MODEL -k N"
+
+
 def check(summary: Summary, path: str | os.PathLike[str], kind: Kind, node: int | None) -> str:
     """Refuse now what could not be drawn later, and tell the format: its suffix without the dot.
 
@@ -67,14 +71,16 @@ def _check_content(summary: Summary, kind: Kind, node: int | None) -> None:
     elif kind == "tree":
         if not summary.splits:
             raise UsageError(
-                "there is no tree to draw: all rows are one cluster", "draw a node, or choose -k"
+                "there is no tree to draw: all rows are one cluster", f"{_NODE}; or first {_MORE}"
             )
     elif kind == "curve":
         values, _ = curve_of(summary)
         if len(values) < 3 or values[0] <= 0.0:
-            raise UsageError("there is no curve to draw: no number of clusters is better than one")
+            raise UsageError("there is no curve to draw: no number of clusters is better than one", _NODE)
     elif sum(c.z is not None for c in summary.clusters) < 2:
-        raise UsageError("there are no profiles to compare: fewer than two clusters are described")
+        raise UsageError(
+            "there are no profiles to compare: fewer than two clusters are described", f"first {_MORE}"
+        )
 
 
 def draw(

@@ -260,12 +260,19 @@ def _missing(path: str) -> DataError:
         near = nearest(parent.name, _names(parent.parent))
         hint = f'did you mean "{near[0]}"?' if near else "check the path"
         return DataError(f"{path}: no such folder {folder}", hint)
-    near = nearest(name, _names(parent))
+    near = nearest(name, [n for n in _names(parent) if _may_be_data(parent / n, name)])
     quoted = ", ".join(os.path.join(folder, n) for n in near)
     return DataError(
         f"{path}: no such file",
         f"did you mean {quoted}?" if near else "check the name and the folder",
     )
+
+
+def _may_be_data(path: Path, asked: str) -> bool:
+    """Whether a file is worth a suggestion: a folder, of a format that is read, or named like it."""
+    ends = tuple(suffix + packed for suffix in SUFFIXES for packed in ("", *PACKED))
+    like = path.suffix.lower() == os.path.splitext(asked)[1].lower()
+    return path.is_dir() or path.name.lower().endswith(ends) or (like and path.suffix != ".npz")
 
 
 def _names(folder: Path) -> list[str]:

@@ -47,6 +47,14 @@ def cells_per_row(schema: pa.Schema, names: Sequence[str] | Sequence[int]) -> in
     return sum(vector_length(schema.field(name).type) or 1 for name in names)
 
 
+def number_fields(field: pa.Field) -> list[str]:
+    """The names of all numbers within a column of structs, as `field_within` takes them."""
+    if not pt.is_struct(field.type):
+        return []
+    inner = [pa.field(f"{field.name}.{f.name}", f.type) for f in field.type]
+    return [name for f in inner for name in ([f.name] if is_number(f.type) else number_fields(f))]
+
+
 def field_within(schema: pa.Schema, name: str) -> tuple[pa.Field, tuple[str, ...]] | None:
     """The field that `location.lat` names within a column of structs, and the way to it."""
     steps = name.split(".")

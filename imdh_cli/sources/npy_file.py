@@ -7,6 +7,7 @@ mapped: mapped pages count as memory of the process.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import cast
@@ -66,7 +67,7 @@ class NpyPart:
             kind = "x".join(map(str, shape)) + f" of {self._dtype}"
             raise DataError(
                 f"{self.name}: an array {kind}, and no matrix of numbers",
-                "save a matrix with a row for each item: np.save(FILE, X.reshape(len(X), -1))",
+                _as_matrix(self._dtype, len(shape), math.prod(shape)),
             )
         self._n, self._d = map(int, shape)
         if held < self._start + self._n * self._d * self._dtype.itemsize:
@@ -134,6 +135,21 @@ class NpyPart:
 def open_part(file: Stored, params: SourceParams) -> NpyPart:
     """A reader of one file, as `formats.py` names it."""
     return NpyPart(file, params)
+
+
+def _as_matrix(dtype: np.dtype, axes: int, cells: int) -> str:
+    """What to type to save an array as a matrix of real numbers."""
+    if dtype.names is not None:
+        return "save it as a table, for example with pandas: pandas.DataFrame(X).to_parquet(FILE)"
+    if dtype.kind == "c":
+        return "save real and imaginary parts: np.save(FILE, np.hstack([X.real, X.imag]))"
+    if dtype.kind == "O":
+        return "save numbers: np.save(FILE, X.astype(float)), or, where cells are text, a table as Parquet"
+    if dtype.kind not in "biuf":
+        return "save a table of text or dates as Parquet, for example with pandas"
+    if not cells or not axes:
+        return "save a matrix with a row for each item"
+    return "save a matrix with a row for each item: np.save(FILE, X.reshape(len(X), -1))"
 
 
 def _exactly(opened: pa.NativeFile, place: int, n: int) -> bytes:
