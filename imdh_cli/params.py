@@ -99,6 +99,7 @@ class LearnParams:
     step: Literal["scaled", "paper"] = option("scaled", "scaled: steps free of units; paper: as published.")
     start: Literal["random", "axis"] = "random"  # the first direction of each split
     reseat: Literal["yes", "no"] = option("yes", "Cuts that found no valley move to one that others found.")
+    dither: Literal["yes", "no"] = option("yes", "Values that come again spread over the room around them.")
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,15 @@ def _known(cls: type, values: dict[str, Any]) -> dict[str, Any]:
 # normal density: a rate of sqrt(2 pi) and a penalty of 10 / sqrt(2 pi) say the same.
 PAPER_PRESET = FitParams(
     learn=LearnParams(
-        depth=7, alpha=0.1, penalty=3.98942, rate=2.50663, clamp=1.0, step="paper", start="axis", reseat="no"
+        depth=7,
+        alpha=0.1,
+        penalty=3.98942,
+        rate=2.50663,
+        clamp=1.0,
+        step="paper",
+        start="axis",
+        reseat="no",
+        dither="no",
     ),
     prune=PruneParams(weight="ss", elbow="paper"),
     passes=1,

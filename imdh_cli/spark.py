@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from imdh_cli.arguments import assign_params, check_model, feature_params, fit_params
+from imdh_cli.core.dither import Dither
 from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.engines import parts
 from imdh_cli.errors import DataError, ImdhError, UsageError
@@ -96,7 +97,8 @@ def fit(
         pieces = _gathered(_inputs(df, spec).mapInArrow(worker, PIECES))
         found = parts.merge_profiles(pieces, len(spec.names))
     learned = parts.learn_sample(found, params, sample_rows, threads=usable_threads())
-    counted, tally = _counted(df, spec, learned.tree.freeze(), learned.scaling)
+    tree = learned.tree.freeze()
+    counted, tally = _counted(df, spec, tree, learned.scaling, learned.dither, params.seed)
     about = {"inputs": [], "left_out": selection.left_out, "ids": selection.ids}
     return parts.finished(learned, counted, tally, params, spec, about)
 
@@ -111,7 +113,8 @@ def recount(df: DataFrame, model: Model, *, missing: Missing | None = None) -> M
     """
     check_model(model, missing)
     spec = _bound(df, model, missing)
-    counted, tally = _counted(df, spec, model.frozen_tree, model.scaling)
+    dither = Dither.restored(model.extras)
+    counted, tally = _counted(df, spec, model.frozen_tree, model.scaling, dither, model.params.seed)
     if not tally.used:
         raise DataError(f"none of the {tally.rows} rows can be used", "use missing='mean'")
     return with_statistics(model, counted)
@@ -171,10 +174,10 @@ def _profile(batches: Batches, *, spec: FeatureSpec, fraction: float, seed: int)
             yield _piece(part, piece)
 
 
-def _count(batches: Batches, *, spec: FeatureSpec, tree: FrozenTree, scaling: Scaling) -> Batches:
+def _count(batches: Batches, *, spec: FeatureSpec, **how: Any) -> Batches:
     part, batches = _numbered(batches, spec)
     if part is not None:
-        yield _piece(part, parts.pack_counts(*parts.count(batches, spec, tree, scaling)))
+        yield _piece(part, parts.pack_counts(*parts.count(batches, spec, part=part, **how)))
 
 
 def _merge(batches: Batches) -> Batches:
@@ -260,8 +263,10 @@ def _bound(df: DataFrame, model: Model, missing: Missing | None) -> FeatureSpec:
     return model.spec if missing is None else replace(model.spec, missing=missing)
 
 
-def _counted(df: DataFrame, spec: FeatureSpec, tree: FrozenTree, scaling: Scaling) -> Any:
-    worker = partial(_count, spec=spec, tree=tree, scaling=scaling)
+def _counted(
+    df: DataFrame, spec: FeatureSpec, tree: FrozenTree, scaling: Scaling, dither: Dither, seed: int
+) -> Any:
+    worker = partial(_count, spec=spec, tree=tree, scaling=scaling, dither=dither, seed=seed)
     with _driver_errors():
         counts = _inputs(df, spec).mapInArrow(worker, PIECES)
         merged = parts.merge_counts(_gathered(counts.repartition(FAN_IN, PART).mapInArrow(_merge, PIECES)))

@@ -20,7 +20,9 @@ Readings of what the equations leave open:
     * Windows turn over after the row that makes their count, so 16384 leave 8193 to 16384.
     * The smoothed histogram puts each bin's rows at its middle; f(0) is at the cut itself, the
       greatest values on the left and the right are sought at the middles of the bins.
-    * n_j is the number of rows of the node, also where clipped rows are missing from its histogram.
+    * n_j is the number of rows of the node, also where clipped rows are missing from its histogram; where
+      noise has brought more rows into the histogram than the node has, it is the number of those.
+    * The end bins of a histogram hold all rows beyond 4 s: they are taken to be 64 bins wide, rows even.
     * A split that divides off fewer than min_size rows (at least one) makes no two clusters: it is
       never significant, for a min_size above one it goes as soon as its children are terminal, and K
       clusters are the first state with K terminals in use once such splits have gone. S counts the
@@ -45,6 +47,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -364,9 +367,16 @@ def middles() -> Array:
     return (np.arange(BINS) - 63.5) / 16
 
 
+def widened(histogram: Array) -> Array:
+    """(254,): the histogram with its two end bins in 64 bins of equal content each, [-7.94, 7.94] s."""
+    ends = np.ones(64) / 64
+    return np.concatenate([histogram[0] * ends, histogram[1:-1], histogram[-1] * ends])
+
+
 def smoothed(histogram: Array, x: float, width: float) -> float:
     """f(x): the histogram smoothed by a Gaussian of this width, up to a factor."""
-    return float((histogram * np.exp(-0.5 * ((x - middles()) / width) ** 2)).sum())
+    places = (np.arange(254) - 126.5) / 16
+    return float((widened(histogram) * np.exp(-0.5 * ((x - places) / width) ** 2)).sum())
 
 
 def valley_depth(histogram: Array, n: int, edge: int = 64) -> float:
@@ -399,9 +409,10 @@ def excess_mass(histogram: Array, edge: int = 64) -> float:
     E = 0.0
     if not histogram.any():
         return E
+    wide = widened(histogram)
     for level in range(1, 33):
-        above = histogram - histogram.max() * 0.8**level
-        left, right = above[:edge], above[edge:]
+        above = wide - wide.max() * 0.8**level
+        left, right = above[: edge + 63], above[edge + 63 :]
         HL, HR = best_interval(left), best_interval(right)
         CL, CR = best_start(left[::-1]), best_start(right)
         E = max(E, min(HL, HR, HL + HR - CL - CR))
@@ -411,20 +422,23 @@ def excess_mass(histogram: Array, edge: int = 64) -> float:
 # --- cuts moved to where a valley is known --------------------------------------------------------
 
 
-def worth(histogram: Array, n: int, edge: int) -> float:
-    """E delta of a cut before bin `edge` where E is significant, else 0."""
-    if min(histogram[:edge].sum(), histogram[edge:].sum()) <= 1.5 * math.sqrt(n):
+def worth(histogram: Array, n: int, edge: int, least: float = 1.5, deep: float = 0.0) -> float:
+    """E delta of a cut before bin `edge` where E is significant and the valley deep enough, else 0."""
+    if min(histogram[:edge].sum(), histogram[edge:].sum()) <= least * math.sqrt(n):
         return 0.0  # E is never more than the rows of one side
     E = excess_mass(histogram, edge)
-    return E * valley_depth(histogram, n, edge) if E > 1.5 * math.sqrt(n) else 0.0
+    if least * math.sqrt(n) >= E:
+        return 0.0
+    delta = valley_depth(histogram, n, edge)
+    return E * delta if delta >= deep else 0.0
 
 
 def best_edge(histogram: Array, n: int) -> int:
     """Where along its direction a cut is best: 64 (where it is), or an edge within 3 sd at which the valley
-    is nearly empty (0.8) and worth half as much again."""
+    is nearly empty (0.8) and worth four times as much."""
     values = {edge: worth(histogram, n, edge) for edge in range(64 - 48, 64 + 48 + 1)}
     best = max(values, key=lambda edge: values[edge])
-    better = values[best] > 1.5 * values[64] and valley_depth(histogram, n, best) >= 0.8
+    better = values[best] > 4 * values[64] and valley_depth(histogram, n, best) >= 0.8
     return best if better else 64
 
 
@@ -447,7 +461,7 @@ def relocate(tree: Tree) -> list[int]:
             continue
         below = [j for j in tree.splits if j != i and _is_below(j, i)]
         best = max(below, key=lambda j: value[j], default=i)
-        if value[best] <= 1.5 * value[i]:
+        if value[best] <= 4 * value[i]:
             best = i
         if value[best] == 0 or (best == i and edge[i] == 64):
             continue
@@ -484,6 +498,102 @@ def _start_anew_below(i: int, tree: Tree) -> None:
     for j, leaf in tree.leaves.items():
         if _is_below(j, i):
             tree.leaves[j] = Leaf(np.zeros(tree.d), leaf.current, leaf.previous)
+
+
+# --- cuts moved to single features ----------------------------------------------------------------
+
+
+def move_to_features(tree: Tree, Z: Array, without: Sequence[int] = ()) -> list[int]:
+    """Every split, from the root down, to the feature along which a cut is worth four times as much, judged
+    on the rows of Z (n, d) that stand there. Returns what moved.
+
+    A place within 3 sd of the mean, with a valley nearly empty (0.8) and significant for the best of d: E
+    beyond sqrt(1.6^2 + ln(d) / 5) sqrt(n). It is looked at twice: in the histogram about the mean, whose
+    place of greatest worth is the candidate, and in that about the cut. Below what moved no cut is known.
+    """
+    rule, frozen, moved = tree.rule, freeze(tree), []
+    least = math.sqrt(1.6**2 + math.log(Z.shape[1]) / 5)
+    waiting = [(1, list(range(len(Z))), False)]
+    while waiting:
+        i, rows, fresh = waiting.pop()
+        used = [row for row in rows if not is_clipped(Z[row], rule)]
+        if i not in tree.splits or len(used) < 50:
+            continue
+        node = tree.splits[i]
+        known = not fresh and node.t > 0 and node.s2 > 0
+        cut, v = frozen.threshold[i - 1], frozen.v[i - 1]
+        own = 0.0
+        if known:
+            own = worth(histogram_of(Z[used] @ v - cut, math.sqrt(node.s2)), len(used), 64)
+        mean, sd = Z[used].mean(axis=0), Z[used].std(axis=0)
+        places = {}
+        for f in set(range(Z.shape[1])) - set(without):
+            if sd[f] > 1e-9:
+                h = histogram_of(Z[used, f] - mean[f], sd[f])
+                values = {e: worth(h, len(used), e, least, 0.8) for e in range(64 - 48, 64 + 48 + 1)}
+                e = max(values, key=lambda e: values[e])
+                places[f] = values[e], mean[f] + sd[f] * (e - 64) / 16
+        for f in sorted(places, key=lambda f: -places[f][0])[:8]:
+            value, at = places[f]
+            h = histogram_of(Z[used, f] - at, sd[f])
+            if value <= 4 * own or worth(h, len(used), 64, least, 0.8) <= 4 * own:
+                continue
+            _start_anew_below(i, tree)
+            node.v, cut = np.eye(Z.shape[1])[f], at
+            if not known:
+                node.m, node.t, node.rho2 = mean, len(used), float((sd**2).mean())
+            node.s2, node.b = sd[f] ** 2, at - node.m[f]
+            node.anchor = node.b
+            moved.append(i)
+            break
+        if known or moved[-1:] == [i]:
+            goes_left = Z[rows] @ node.v < cut
+            for child, side in ((2 * i, goes_left), (2 * i + 1, ~goes_left)):
+                waiting.append(
+                    (child, [r for r, s in zip(rows, side, strict=True) if s], fresh or i in moved)
+                )
+    return moved
+
+
+def histogram_of(distances: Array, sd: float) -> Array:
+    h = np.zeros(BINS, np.int64)
+    for distance in distances:
+        h[bin_of(distance / sd)] += 1
+    return h
+
+
+# --- noise for values that come again -------------------------------------------------------------
+
+
+def uniform(key: int, place: int) -> float:
+    """The random number of a place: SplitMix64 (Steele, Lea and Flood 2014), jumped ahead."""
+    wrap = (1 << 64) - 1
+    s = (key + (place + 1) * 0x9E3779B97F4A7C15) & wrap
+    s = ((s ^ (s >> 30)) * 0xBF58476D1CE4E5B9) & wrap
+    s = ((s ^ (s >> 27)) * 0x94D049BB133111EB) & wrap
+    return ((s ^ (s >> 31)) >> 11) / 2**53
+
+
+def rooms(column: Array) -> dict[float, tuple[float, float]] | None:
+    """How far the noise of each value of a sample goes below and above; None where values do not come again.
+
+    Half the gap to the neighbour, beyond the first and the last as far as within. No gap counts for more than
+    4 times the least that 3 of 4 rows have beside them at most, or than the interquartile range.
+    """
+    rows = Counter(float(x) for x in column if not math.isnan(x))
+    values = sorted(rows)
+    if not 2 <= len(values) <= 0.9 * sum(rows.values()):
+        return None
+    gaps = [b - a for a, b in pairwise(values)]
+    beside = [rows[a] + rows[b] for a, b in pairwise(values)]
+    total, below, most = sum(beside), 0, 0.0
+    for k in sorted(range(len(gaps)), key=lambda k: gaps[k]):
+        below, most = below + beside[k], gaps[k]
+        if below >= 0.75 * total:
+            break
+    low, high = np.quantile(column[~np.isnan(column)], [0.25, 0.75])
+    gaps = [min(gap, max(4 * most, float(high - low))) for gap in gaps]
+    return {v: (([gaps[0], *gaps])[k] / 2, ([*gaps, gaps[-1]])[k] / 2) for k, v in enumerate(values)}
 
 
 # --- the order of pruning -------------------------------------------------------------------------
@@ -525,7 +635,8 @@ def valleys(
         divides=np.zeros(m, bool),
     )
     for j in range(m, 0, -1):
-        n, histogram = int(summary.counts[j - 1]), summary.histograms[j - 1]
+        histogram = summary.histograms[j - 1]
+        n = max(int(summary.counts[j - 1]), int(histogram.sum()))
         left, right = 2 * j - 1, 2 * j  # rows of the children 2j and 2j + 1
         out.divides[j - 1] = min(summary.counts[left], summary.counts[right]) >= max(1, min_size)
         gain = SS[j - 1] - SS[left] - SS[right]
@@ -533,7 +644,7 @@ def valleys(
         out.depth[j - 1] = valley_depth(histogram, n)
         E = excess_mass(histogram)
         out.excess[j - 1] = E / math.sqrt(n) if n else 0.0
-        clear = n >= 4 and E > threshold * math.sqrt(n) and out.depth[j - 1] > 0
+        clear = summary.counts[j - 1] >= 4 and E > threshold * math.sqrt(n) and out.depth[j - 1] > 0
         out.significant[j - 1] = clear and out.divides[j - 1]
         below = [c for c in (2 * j, 2 * j + 1) if c <= m]
         out.kept[j - 1] = out.significant[j - 1] or any(out.kept[c - 1] for c in below)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.learner import Learner
 from imdh_cli.core.tree import Tree
 from imdh_cli.params import FitParams, LearnParams
@@ -154,7 +154,7 @@ def test_the_plain_loop_learns_what_the_kernel_learns() -> None:
     X[::3] += 4.0
     X[::200] *= 100.0
     params = FitParams(learn=LearnParams(depth=4, reseat="no"))
-    columns = ColumnProfile(3)
+    columns = ColumnMoments(3)
     columns.add(X)
     scaling = columns.scaling("standard")
     learner = Learner(Tree.start(4, 3), scaling, columns, params, 1)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import imdh_cli
-from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learn import Learned, NoRows, Snapshot, learn
 from imdh_cli.features import select_features
@@ -184,17 +184,14 @@ def test_column_moments_of_any_parts_add_up(cuts, seed):
     rng = np.random.default_rng(seed)
     X = blobs(400, 4, seed) * [1.0, 1e-3, 1e6, 1.0] + [0.0, 1e4, 0.0, -7.0]
     X[rng.random(X.shape) < 0.1] = np.nan
-    X[:, 3] = np.round(X[:, 3] / 4)
-    total = ColumnProfile(4)
+    total = ColumnMoments(4)
     for part in parts(X, cuts):
-        profile = ColumnProfile(4)
+        profile = ColumnMoments(4)
         profile.add(part)
         total += profile
     np.testing.assert_array_equal(total.count, (~np.isnan(X)).sum(axis=0))
     np.testing.assert_allclose(total.mean, np.nanmean(X, axis=0), rtol=1e-12)
     np.testing.assert_allclose(total.square, np.nanvar(X, axis=0) * total.count, rtol=1e-10)
-    distinct = [len(np.unique(X[~np.isnan(X[:, f]), f])) for f in range(4)]
-    np.testing.assert_array_equal(total.code_counts, np.minimum(distinct, 21))
 
 
 # --- what CONTRIBUTING.md says --------------------------------------------------------------------

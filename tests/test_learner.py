@@ -14,7 +14,7 @@ from imdh_cli.compiled import kernel
 from imdh_cli.core import learn as learning
 from imdh_cli.core import learner as learner_module
 from imdh_cli.core import thread_pipeline
-from imdh_cli.core.columns import ColumnMoments, ColumnProfile, Drift
+from imdh_cli.core.columns import ColumnMoments, Drift
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
 from imdh_cli.core.statistics import Statistics
@@ -49,7 +49,7 @@ def learner_for(
     X: np.ndarray, *, depth: int = DEPTH, threads: int = 1, learn: LearnParams | None = None
 ) -> Learner:
     params = FitParams(learn=learn or LearnParams(depth=depth))
-    return Learner(Tree.start(depth, X.shape[1]), scaling_of(X), ColumnProfile(X.shape[1]), params, threads)
+    return Learner(Tree.start(depth, X.shape[1]), scaling_of(X), ColumnMoments(X.shape[1]), params, threads)
 
 
 def partial_fit(learner: Learner, X: np.ndarray) -> None:

@@ -126,7 +126,7 @@ def test_a_sample_says_how_many_rows_were_learned_from():
     model = fitted(cut(table(), [500]), sample_rows=700)
     assert model.metadata["learned_rows"] == 700
     assert model.metadata["rows"]["counted"] == 1960
-    assert set(model.extras) <= {"code_steps", "fill"}
+    assert set(model.extras) <= {"fill"}
 
 
 def test_other_processes_give_the_same_bytes():

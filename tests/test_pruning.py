@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imdh_cli.core import pruning, thread_pipeline
-from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
 from imdh_cli.core.statistics import Statistics
@@ -283,7 +283,7 @@ def fit(
     scaling = Scaling(center, scale, np.zeros(X.shape[1]), 10.0)
     learn = params.learn
     tree = Tree.start(learn.depth, X.shape[1], start=learn.start, seed=params.seed)
-    learner = Learner(tree, scaling, ColumnProfile(X.shape[1]), params, 1)
+    learner = Learner(tree, scaling, ColumnMoments(X.shape[1]), params, 1)
     passes = 1 if params.passes == 1 or not recount else 2
     for number in range(passes):
         learner.begin_epoch(number, counting=True)
@@ -396,7 +396,7 @@ def test_whole_trees_are_pruned_as_by_the_twin(weight):
     X, _ = planted(1, 4, 3, 3000)
     Z, center, scale = naive.standardise(X)
     scaling = Scaling(center, scale, np.zeros(3), 10.0)
-    learner = Learner(Tree.start(4, 3), scaling, ColumnProfile(3), FitParams(), 1)
+    learner = Learner(Tree.start(4, 3), scaling, ColumnMoments(3), FitParams(), 1)
     learner.begin_epoch(0, counting=False)
     partial_fit(learner, X)
     tree, statistics = learner.tree, counted(learner, X)

@@ -25,7 +25,9 @@ D = 4
 def blobs(n: int, seed: int = 0, k: int = 5) -> np.ndarray:
     rng = np.random.default_rng(seed)
     centres = 4 * np.random.default_rng(99).standard_normal((k, D))
-    return centres[rng.integers(0, k, n)] + rng.standard_normal((n, D))
+    X = centres[rng.integers(0, k, n)] + rng.standard_normal((n, D))
+    X[:, 0] = np.round(X[:, 0])  # whole numbers are learned from with noise
+    return X
 
 
 def write(path, X: np.ndarray, groups: int = 1) -> str:

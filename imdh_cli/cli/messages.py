@@ -13,7 +13,7 @@ from imdh_cli.words import count, listing, quoted, speed_in_words
 
 if TYPE_CHECKING:
     from imdh_cli.cli.console import Console
-    from imdh_cli.core.columns import ColumnProfile
+    from imdh_cli.core.columns import DistinctValues
     from imdh_cli.core.pruning import Pruning
     from imdh_cli.features import Selection, Tally
     from imdh_cli.model import Model
@@ -49,7 +49,7 @@ def report_labels(console: Console, selection: Selection) -> None:
 
 def report_columns(console: Console, result: Fit) -> None:
     """Features that tell nothing, and whole numbers that may be no amounts."""
-    model, columns = result.model, result.columns
+    model, values = result.model, result.values
     if model.counts[0] < 2:
         return
     constant, minute = (
@@ -63,16 +63,16 @@ def report_columns(console: Console, result: Fit) -> None:
             f"too little spread for the doubles that hold it, so of no use: {quoted(minute)}; subtract what "
             "all cells have in common, or multiply them"
         )
-    report_codes(console, model, columns)
+    report_codes(console, model, values)
 
 
-def report_codes(console: Console, model: Model, columns: ColumnProfile) -> None:
+def report_codes(console: Console, model: Model, values: DistinctValues) -> None:
     """Whole numbers that are few, far apart and unequally so: postal or error codes, not amounts."""
     for column, place in zip(model.spec.columns, _first_places(model), strict=True):
-        n = int(columns.code_counts[place])
-        if column.levels is not None or column.items is not None or not 3 <= n < columns.codes.shape[1]:
+        n = int(values.counts[place])
+        if column.levels is not None or column.items is not None or not 3 <= n < values.values.shape[1]:
             continue
-        codes = sorted(columns.codes[place, :n].tolist())
+        codes = sorted(values.values[place, :n].tolist())
         steps = [b - a for a, b in pairwise(codes)]
         whole = all(code == round(code) for code in codes)
         if whole and min(steps) > FAR_APART and max(steps) > 1.5 * min(steps):

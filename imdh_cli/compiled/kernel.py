@@ -44,8 +44,8 @@ from imdh_cli.compiled.memory import aligned
 from imdh_cli.compiled.native_cache import compiled as _compiled
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
-LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
 MOST_CODES = 20  # distinct values of a column that are kept
+LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
 CANCELLED = 0.9  # |v - g c|^2 below which it is measured: by the formula the rounding of |v| would grow
 LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the range of float64
 # |b - p| / h beyond which a row moves no hyperplane: phi is under 1e-16, or, where the paper's steps are
@@ -526,6 +526,34 @@ def column_sums_known(X, shift, count, total, square):
             count[f] += 1 if known else 0
             total[f] += x
             square[f] += x * x
+
+
+@_compiled()
+def dither(X, columns, origins, per_bin, rooms, key, first_row, out):
+    """Add noise to some columns: each value is spread evenly over the room around it (see core.dither).
+
+    X : (rows, d), NaN stays. columns : (c,) int64. origins, per_bin : (c,). rooms : (c, 128, 2).
+    key : (1,) uint64. first_row : int. out : (rows, d). The random number of row i and column f is that of
+    SplitMix64 after i d + f + 1 steps from the key, in 53 bits.
+    """
+    rows, d = X.shape
+    for row in range(rows):
+        for f in range(d):
+            out[row, f] = X[row, f]
+        counter = np.uint64(first_row + row) * np.uint64(d)
+        for k in range(columns.shape[0]):
+            f = columns[k]
+            x = X[row, f]
+            if x != x:
+                continue
+            s = key[0] + (counter + np.uint64(f) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+            s = (s ^ (s >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            s = (s ^ (s >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            s = s ^ (s >> np.uint64(31))
+            u = np.float64(s >> np.uint64(11)) * 1.1102230246251565e-16
+            place = np.int64(min(max(np.floor((x - origins[k]) * per_bin[k]), 0.0), BINS - 1.0)) & NATURAL
+            below = rooms[k, place, 0]
+            out[row, f] = x + (u * (below + rooms[k, place, 1]) - below)
 
 
 @_compiled()

@@ -1,4 +1,4 @@
-"""Raw rows -> what is known of each column: moments, distinct values, whether early and late rows differ.
+"""Raw rows -> what is known of each column: moments, whether early and late rows differ.
 
 Rows are (rows, d) float64 with NaN for a cell to be filled. Nothing here depends on how the rows were cut
 into blocks, but for `Drift`, whose blocks are what it compares.
@@ -14,8 +14,6 @@ from imdh_cli.compiled import kernel
 from imdh_cli.core.tree import CLIP, FLAT, Scaling
 
 SHIFT_ROWS = 32  # whose mean the sums of a column are taken about
-CODES = kernel.MOST_CODES  # distinct values up to which a column is coded
-WIDEST_STEP = 4.0  # sd of the column
 
 
 class ColumnMoments:
@@ -104,53 +102,19 @@ class ColumnMoments:
         self.total, self.square_sum = state["column_sums"].copy(), state["column_squares"].copy()
 
 
-class ColumnProfile(ColumnMoments):
-    """Moments of the columns, and their distinct values as long as these are few.
+class DistinctValues:
+    """The distinct values of each column, as long as these are few.
 
-    codes : (d, 20) float64, in the order they came. code_counts : (d,) int64, 21 where there are more.
+    values : (d, 20) float64, in the order they came. counts : (d,) int64, 21 where there are more.
     """
 
     def __init__(self, d: int) -> None:
-        super().__init__(d)
-        self.codes = np.zeros((d, CODES))
-        self.code_counts = np.zeros(d, dtype=np.int64)
+        self.values = np.zeros((d, kernel.MOST_CODES))
+        self.counts = np.zeros(d, dtype=np.int64)
 
     def add(self, X: np.ndarray) -> None:
         """Take in the rows of X (rows, d)."""
-        super().add(X)
-        kernel.collect_codes(X, self.codes, self.code_counts)
-
-    def __iadd__(self, other: ColumnMoments) -> ColumnProfile:
-        """As of `ColumnMoments`; the distinct values of both."""
-        assert isinstance(other, ColumnProfile)
-        super().__iadd__(other)
-        for f, n in enumerate(other.code_counts):
-            few = np.full((CODES + 1, 1), np.nan)
-            few[: min(n, CODES), 0] = other.codes[f, : min(n, CODES)]
-            kernel.collect_codes(few, self.codes[f : f + 1], self.code_counts[f : f + 1])
-            if n > CODES:
-                self.code_counts[f] = CODES + 1
-        return self
-
-    def steps(self, scale: np.ndarray) -> np.ndarray:
-        """The widest step from code to code of each column, in units of its scale, (d,); 0 of others."""
-        deviation = np.sqrt(self.square / np.maximum(self.count, 1))
-        steps = np.zeros(len(scale))
-        for f in np.flatnonzero((self.code_counts > 1) & (self.code_counts <= CODES)):
-            codes = np.sort(self.codes[f, : self.code_counts[f]])
-            steps[f] = min(np.diff(codes).max(), WIDEST_STEP * deviation[f])
-        return steps / scale
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As of `ColumnMoments`."""
-        return super().state() | {"column_codes": self.codes, "column_code_counts": self.code_counts}
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from a state; one without codes holds that no column is coded."""
-        super().restore(state)
-        d = len(self.count)
-        self.codes = state.get("column_codes", np.zeros((d, CODES))).copy()
-        self.code_counts = state.get("column_code_counts", np.full(d, CODES + 1)).copy()
+        kernel.collect_codes(X, self.values, self.counts)
 
 
 class Drift:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import numpy as np
 
 from imdh_cli.compiled import kernel
+from imdh_cli.core.dither import Dither, noise_key
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.thread_pipeline import Block, ThreadPipeline, block_rows
 from imdh_cli.core.tree import FrozenTree, Scaling
@@ -16,33 +18,63 @@ class Counter:
     """Counts rows that come in any portions, on any number of threads, to the same bytes.
 
     Counters of parts of the rows add up: `a += b` leaves in `a` what counting all rows would have, counts and
-    histograms exactly, moments but for rounding.
+    histograms exactly, moments but for rounding. Moments are of the rows as they are, histograms of rows with
+    noise (see dither), which is that of the places first_row, first_row + 1 ... among all of them.
     """
 
-    def __init__(self, tree: FrozenTree, scaling: Scaling, threads: int = 1) -> None:
+    def __init__(
+        self,
+        tree: FrozenTree,
+        scaling: Scaling,
+        threads: int = 1,
+        *,
+        dither: Dither | None = None,
+        seed: int = 0,
+        first_row: int = 0,
+    ) -> None:
         self._d = tree.directions.shape[1]
         self._scaling = scaling
         self._statistics = Statistics.empty(tree.depth, self._d)
         self._rows = block_rows(self._d)
         self.busy: defaultdict[str, float] = defaultdict(float)  # processor seconds by what they were for
+        self._dither = dither or Dither.none()
+        self._key = noise_key(seed, epoch=None)
+        self._row = first_row
+        wide = self._dither.widened_tree(tree, scaling)
+        at_leaf = np.arange(2 * len(tree.thresholds) + 1) >= len(tree.thresholds)
+        nowhere = np.empty(0)
+
+        def judge(block: Block) -> None:
+            n = block.rows
+            kernel.recount(
+                block.Z[:n], block.clipped[:n], *wide, tree.depth, block.node[:n], self._statistics.histograms
+            )
 
         def descend(block: Block) -> None:
             n = block.rows
-            kernel.recount(
-                block.Z[:n], block.clipped[:n], *tree, tree.depth, block.node[:n], self._statistics.histograms
-            )
+            kernel.descend(block.Z[:n], at_leaf, *tree, block.node[:n], nowhere)
 
         def count(block: Block) -> None:
             self._statistics.count_leaves(block.Z[: block.rows], block.node[: block.rows])
 
-        self._pipeline = ThreadPipeline(
-            {"descend": descend, "count": count}, self._rows, self._d, 2 if threads == 1 else 0, self.busy
-        )
+        own = 2 if threads == 1 else 0
+        steps: dict[str, Callable[[Block], None]] = {"descend": judge, "count": count}
+        self._judging = None
+        if self._dither.any:
+            self._judging = ThreadPipeline({"judge": judge}, self._rows, self._d, own, self.busy)
+            steps["descend"] = descend
+        self._pipeline = ThreadPipeline(steps, self._rows, self._d, own, self.busy)
 
     def update(self, X: np.ndarray) -> None:
         """Count the rows of X (rows, d) float64, NaN for a cell to be filled."""
         for k in range(0, len(X), self._rows):
-            self._pipeline.send(X[k : k + self._rows], self._scaling)
+            part = X[k : k + self._rows]
+            self._pipeline.send(part, self._scaling)
+            if self._judging is not None:
+                self._judging.send(
+                    self._dither.apply(part, self._key, self._row), self._dither.widened(self._scaling)
+                )
+            self._row += len(part)
 
     def __iadd__(self, other: Counter) -> Counter:
         self._statistics = self.statistics().merged(other.statistics())
@@ -51,11 +83,15 @@ class Counter:
     def statistics(self) -> Statistics:
         """Of the rows so far."""
         self._pipeline.drain()
+        if self._judging is not None:
+            self._judging.drain()
         return self._statistics
 
     def join(self) -> None:
         """Wait for the rows on their way and let the threads go."""
         self._pipeline.join()
+        if self._judging is not None:
+            self._judging.join()
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` takes."""
@@ -65,10 +101,12 @@ class Counter:
             "counted_means": s.means,
             "counted_squares": s.sums_of_squares,
             "counted_histograms": s.histograms,
+            "counted_row": np.array(self._row),
         }
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a state."""
+        self._row = int(state["counted_row"])
         s = self._statistics
         s.counts[:], s.means[:] = state["counted_counts"], state["counted_means"]
         s.sums_of_squares[:], s.histograms[:] = state["counted_squares"], state["counted_histograms"]

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from imdh_cli.core.columns import ColumnProfile, Drift
+from imdh_cli.core.candidates import Sample
+from imdh_cli.core.columns import ColumnMoments, Drift
 from imdh_cli.core.counter import Counter
+from imdh_cli.core.dither import Dither
 from imdh_cli.core.learner import Learner
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
@@ -69,21 +71,26 @@ class Snapshots(Protocol):
 class Learned:
     """What `learn` made, in the coordinates of all rows that were met.
 
-    statistics : of the rows counted. columns : moments and distinct values of the columns. state : what to
-    go on from. rows : that were met in each epoch. drifting : (d,) bool, columns whose early and late rows
-    differ. busy : processor seconds by stage; where each has a processor of its own, the longest is the time.
+    statistics : of the rows counted. columns : moments of the columns. state : what to go on from. rows :
+    that were met in each epoch. drifting : (d,) bool, columns whose early and late rows differ. busy :
+    processor seconds by stage; where each has a processor of its own, the longest is the time.
     """
 
     tree: Tree
     scaling: Scaling
     statistics: Statistics
-    columns: ColumnProfile
+    columns: ColumnMoments
     state: LearnerState
     rows: int
     passes: int
     recounted: bool
     drifting: np.ndarray
     busy: Mapping[str, float]
+
+    @property
+    def dither(self) -> Dither:
+        """The noise that rows were learned from with."""
+        return Dither.restored(self.state.to_arrays())
 
     def leaves(self, X: np.ndarray) -> np.ndarray:
         """The leaf of each row of X (n, d), from 0 and left to right, (n,) int64."""
@@ -101,7 +108,7 @@ def learn(
     params: FitParams,
     state: LearnerState | None = None,
     *,
-    columns: ColumnProfile | None = None,
+    columns: ColumnMoments | None = None,
     threads: int = 1,
     snapshots: Snapshots | None = None,
 ) -> Learned:
@@ -113,7 +120,7 @@ def learn(
     params : FitParams
     state : LearnerState, optional
         Go on from it, complete, in one epoch without a recount.
-    columns : ColumnProfile, optional
+    columns : ColumnMoments, optional
         Of all rows, where `rows` are a sample of them that the buffer holds: gives the coordinates.
     threads : int
         The levels of the tree are shared among them; the result does not depend on it.
@@ -159,7 +166,7 @@ class _Run:
         rows: RowSource,
         params: FitParams,
         update: LearnerState | None,
-        columns: ColumnProfile | None,
+        columns: ColumnMoments | None,
         threads: int,
         snapshots: Snapshots | None,
     ) -> None:
@@ -169,8 +176,9 @@ class _Run:
         self.threads = threads
         self.d = rows.n_features
         self.block_rows = block_rows(self.d)
-        self.columns = ColumnProfile(self.d) if columns is None else columns
+        self.columns = ColumnMoments(self.d) if columns is None else columns
         self._profiled = columns is not None
+        self.dither = Dither.none()
         self.used = 0  # rows of the first epoch
         self.passes = 1
         self.drift: Drift | None = None
@@ -221,6 +229,8 @@ class _Run:
             stream.skip(met)
         elif update is not None:
             self._go_on_from(update)
+            if self.learner.scaling.equals(self.columns.scaling(self.params.scale)):
+                self.learner.re_express(self._coordinates())
         first = None
         resumed = found is not None or update is not None
         if not resumed:
@@ -228,7 +238,7 @@ class _Run:
             if first is None:
                 raise NoRows("there are no rows", "a model is learned from rows")
             self.columns.add(first)
-            self._start(self.columns.scaling(self.params.scale))
+            self._start(first)
         self.learner.begin_epoch(0, counting=True, reading=True, resumed=resumed)
         if first is not None:
             for k in range(0, len(first), self.block_rows):
@@ -240,7 +250,7 @@ class _Run:
             self.columns.add(X)
             self.learner.partial_fit(X)
             if schedule.doubled:
-                self.learner.re_express(self.columns.scaling(self.params.scale))
+                self.learner.re_express(self._coordinates())
             self._save(Position(False, 0, schedule.rows))
         if not schedule.rows:
             raise NoRows("there are no rows", "a model is learned from rows")
@@ -276,7 +286,7 @@ class _Run:
         self.used = len(X)
         for k in range(0, 0 if self._profiled else len(X), self.block_rows):
             self.columns.add(X[k : k + self.block_rows])
-        self._start(self.columns.scaling(self.params.scale))
+        self._start(X)
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
         recount = self.params.recount != "no"
         for epoch in range(self.passes):
@@ -287,6 +297,8 @@ class _Run:
             for block in schedule:
                 self.learner.partial_fit(block)
                 self._save(Position(False, epoch, schedule.rows))
+        self.learner.join()
+        self.learner.re_express(self.columns.scaling(self.params.scale))
         if not recount:
             return None
         counter, start = self._begin_recount()
@@ -312,6 +324,7 @@ class _Run:
             self.passes = passes_worth(self.used)
         if self.passes > 1:
             self.kept = None
+            self.learner.re_express(self._coordinates())
         recount = worth if params.recount == "auto" else params.recount == "yes"
         for epoch in range(1, self.passes):
             found = self._found
@@ -323,6 +336,7 @@ class _Run:
             schedule = Buffered(buffer, stream, self.block_rows, self._rng(epoch))
             self._through(schedule, epoch, found if start else None)
             self.learner.join()
+        self.learner.re_express(self.columns.scaling(self.params.scale))
         return self._recount_if_worth()
 
     def _first_epoch(self, buffer: np.ndarray, stream: RowStream, *, watch: bool) -> None:
@@ -340,12 +354,14 @@ class _Run:
         else:
             if self.update is not None:
                 self._go_on_from(self.update)
+                if self.learner.scaling.equals(self.columns.scaling(self.params.scale)):
+                    self.learner.re_express(self._coordinates())  # the model's were those of its rows
             self._rescale_at = 2 * (int(self.columns.count.max()) or len(buffer))
             unit = min(self.block_rows, len(buffer))
             for k in range(0, len(buffer), unit):
                 self._note_arrival(buffer[k : k + unit])
             if self.update is None:
-                self._start(self.columns.scaling(self.params.scale))
+                self._start(buffer)
         resumed = found is not None or self.update is not None
         self.learner.begin_epoch(0, counting=True, reading=True, resumed=resumed)
         schedule = Buffered(buffer, stream, self.block_rows, self._rng(0), self._arrived)
@@ -378,7 +394,7 @@ class _Run:
         self._note_arrival(X)
         have = int(self.columns.count.max())
         if have >= self._rescale_at:
-            self.learner.re_express(self.columns.scaling(self.params.scale))
+            self.learner.re_express(self._coordinates())
             while self._rescale_at <= have:
                 self._rescale_at *= 2
 
@@ -426,21 +442,46 @@ class _Run:
         if found is not None:
             self._resume(found)
         self.learner.join()
-        counter = Counter(self.learner.tree.freeze(), self.learner.scaling, self.threads)
+        learner, seed = self.learner, self.params.seed
+        counter = Counter(
+            learner.tree.freeze(), learner.scaling, self.threads, dither=learner.dither, seed=seed
+        )
         if found is None:
             return counter, 0
         counter.restore(found.arrays)
         return counter, found.position.rows
 
-    def _start(self, scaling: Scaling) -> None:
+    def _start(self, X: np.ndarray) -> None:
+        """A learner for rows of which the first are here."""
         learn = self.params.learn
+        if learn.dither == "yes":
+            self.dither = Dither.of(X)
         varying = np.flatnonzero(self.columns.square > 0)
         tree = Tree.start(learn.depth, self.d, start=learn.start, seed=self.params.seed, axes=varying)
-        self.learner = Learner(tree, scaling, self.columns, self.params, self.threads)
+        self.learner = Learner(
+            tree,
+            self._coordinates(),
+            self.columns,
+            self.params,
+            self.threads,
+            dither=self.dither,
+            sample=self._sample(),
+        )
 
     def _go_on_from(self, state: LearnerState) -> None:
         self.learner = Learner.from_state(state, self.params, self.threads)
-        self.columns = self.learner.columns
+        self.learner.sample = self._sample()
+        self.columns, self.dither = self.learner.columns, self.learner.dither
+
+    def _sample(self) -> Sample | None:
+        """Where the last rows are kept. Not where their order is: a model, which holds no rows, has to be all
+        that going on needs."""
+        wanted = self.params.learn.reseat == "yes" and not self._keeps_order()
+        return Sample(self.d) if wanted else None
+
+    def _coordinates(self) -> Scaling:
+        """Those of learning, by the moments known so far."""
+        return self.dither.widened(self.columns.scaling(self.params.scale))
 
     def _rng(self, epoch: int) -> np.random.Generator | None:
         if self.params.shuffle == "none":
@@ -462,6 +503,8 @@ class _Run:
 
     def _resume(self, found: Snapshot) -> None:
         self._go_on_from(LearnerState.from_arrays(found.arrays))
+        if self.learner.sample is not None:
+            self.learner.sample.restore(found.arrays)
 
     def _take_up_later(self, stream: RowStream) -> None:
         """Go on after the first epoch: what it left is in the snapshot."""
@@ -489,6 +532,8 @@ class _Run:
         if self._snapshots is None or not self._is_due():
             return
         everything = self.learner.state().to_arrays() | dict(arrays or {})
+        if self.learner.sample is not None:
+            everything |= self.learner.sample.state()
         if position[:2] > (False, 0) and self.kept is not None:
             everything |= self.kept.to_arrays(KEPT)
         told = {"used": self.used, "source": self.rows.state(), "drifting": self.drifting.tolist()}

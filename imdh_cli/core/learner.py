@@ -18,7 +18,9 @@ from itertools import pairwise
 import numpy as np
 
 from imdh_cli.compiled import kernel
-from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.candidates import Sample, move_to_features
+from imdh_cli.core.columns import ColumnMoments
+from imdh_cli.core.dither import Dither, noise_key
 from imdh_cli.core.relocation import relocate
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
@@ -61,15 +63,26 @@ def streams(node: np.ndarray, level: int, count: int) -> tuple[np.ndarray, np.nd
 class Learner:
     """One tree, its coordinates and its statistics, taught with blocks of raw rows.
 
-    columns : what is known of the columns by now; who brings the rows adds to it.
+    columns : what is known of the columns by now; who brings the rows adds to it. dither : the noise with
+    which rows are learned from. sample : where the last rows are kept, to move cuts by.
     """
 
     def __init__(
-        self, tree: Tree, scaling: Scaling, columns: ColumnProfile, params: FitParams, threads: int
+        self,
+        tree: Tree,
+        scaling: Scaling,
+        columns: ColumnMoments,
+        params: FitParams,
+        threads: int,
+        *,
+        dither: Dither | None = None,
+        sample: Sample | None = None,
     ) -> None:
         self.tree = tree
         self.scaling = scaling
         self.columns = columns
+        self.dither = dither or Dither.none()
+        self.sample = sample
         self.d = tree.pivots.shape[1]
         self.rows_met = 0  # in this epoch
         self.busy: defaultdict[str, float] = defaultdict(float)  # processor seconds by what they were for
@@ -95,9 +108,10 @@ class Learner:
         relocating = counting and self._params.learn.reseat == "yes"
         if not resumed:
             if relocating and number > 0:
-                self._relocate(self.statistics())
+                self._relocate(self.statistics(), between_epochs=True)
             self.rows_met, self._next_window = 0, WINDOW_ROWS
             self._current, self._previous = self._empty(), self._empty()
+        self._key = noise_key(self._params.seed, epoch=number)
         self._settled_at = SETTLED_ROWS if relocating and number == 0 else 0
         self._counting = counting
         # Reading and standardising are work for one thread, which has no stage then; a stage more would
@@ -123,7 +137,10 @@ class Learner:
     def partial_fit(self, X: np.ndarray) -> None:
         """Learn from one block of raw rows, at most `block_rows(d)`; all but an epoch's last are full."""
         assert self._pipeline is not None
+        X = self.dither.apply(X, self._key, self.rows_met)
         self._pipeline.send(X, self.scaling)
+        if self.sample is not None and self._counting:
+            self.sample.add(X)
         self.rows_met += len(X)
         if self._counting and self.rows_met >= self._next_window:
             self._pipeline.drain()
@@ -140,6 +157,8 @@ class Learner:
 
     def re_express(self, scaling: Scaling) -> None:
         """Move tree and statistics to other coordinates, between two blocks."""
+        if self.scaling.equals(scaling):
+            return
         self._drain()
         self.tree.re_express(self.scaling, scaling)
         self._current.re_express(self.scaling, scaling)
@@ -171,6 +190,7 @@ class Learner:
             window_means=np.stack([w.means for w in windows]),
             window_squares=np.stack([w.sums_of_squares for w in windows]),
             window_histograms=np.stack([w.histograms for w in windows]),
+            **self.dither.state(),
         )
 
     @classmethod
@@ -182,7 +202,7 @@ class Learner:
         assert s.window_rows is not None
         limit = np.inf if params.scale == "none" else CLIP
         scaling = Scaling(s.learning_center.copy(), s.learning_scale.copy(), s.fill.copy(), limit)
-        columns = ColumnProfile(len(s.fill))
+        columns = ColumnMoments(len(s.fill))
         columns.restore(s.to_arrays())
         tree = Tree.empty(params.learn.depth, len(s.fill))
         for mine, theirs in (
@@ -195,7 +215,7 @@ class Learner:
             (tree.anchors, s.anchors),
         ):
             mine[:] = theirs
-        learner = cls(tree, scaling, columns, params, threads)
+        learner = cls(tree, scaling, columns, params, threads, dither=Dither.restored(s.to_arrays()))
         learner.rows_met, learner._next_window = map(int, s.window_rows)
         learner._previous, learner._current = learner._empty(), learner._empty()
         for k, window in enumerate((learner._previous, learner._current)):
@@ -216,9 +236,12 @@ class Learner:
         if self._pipeline is not None:
             self._pipeline.drain()
 
-    def _relocate(self, statistics: Statistics) -> int:
+    def _relocate(self, statistics: Statistics, *, between_epochs: bool = False) -> int:
         start = time.thread_time()
-        moved = relocate(self.tree, statistics, self.columns.steps(self.scaling.scale))
+        moved = relocate(self.tree, statistics)
+        if self.sample is not None and self.sample.is_due(between_epochs):
+            piled = self.dither.columns[self.dither.piled]
+            moved += move_to_features(self.tree, self.scaling, self.sample.rows(), piled)
         self.busy["relocate"] += time.thread_time() - start
         return moved
 

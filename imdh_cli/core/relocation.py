@@ -25,17 +25,16 @@ import numpy as np
 
 from imdh_cli.compiled.histogram import HALF, PER_SD
 from imdh_cli.core import pruning
-from imdh_cli.core.discrete_gaps import without_gaps
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import Tree, level_of, splits_below
 
-GAIN = 1.5  # how many times its own worth a better place must have
+GAIN = 4.0  # how many times its own worth a better place must have
 EMPTY = 0.8  # depth of a valley that is nearly empty
 FARTHEST = int(3 * PER_SD)  # bins
 LEAST_ROWS = 20
 
 
-def relocate(tree: Tree, statistics: Statistics, steps: np.ndarray | None = None) -> int:
+def relocate(tree: Tree, statistics: Statistics) -> int:
     """Move what has a better place, in place.
 
     Parameters
@@ -44,8 +43,6 @@ def relocate(tree: Tree, statistics: Statistics, steps: np.ndarray | None = None
         Between two blocks.
     statistics : Statistics
         Of rows that this tree learned from.
-    steps : (d,), optional
-        From code to code, of columns of few values.
 
     Returns
     -------
@@ -54,10 +51,7 @@ def relocate(tree: Tree, statistics: Statistics, steps: np.ndarray | None = None
     """
     counts, means, _ = statistics.of_nodes()
     m = len(tree.offsets)
-    histograms = statistics.histograms
-    if steps is not None:
-        histograms = without_gaps(histograms, tree.directions, np.sqrt(tree.variances), steps)
-    worth, depths, aside = _places(histograms, counts[:m], tree.variances)
+    worth, depths, aside = _places(statistics.histograms, counts[:m], tree.variances)
     thresholds, _ = tree.frozen()
     thresholds = thresholds + aside * np.sqrt(tree.variances)
     moved = 0

@@ -9,11 +9,11 @@ from typing import Annotated, NamedTuple, get_type_hints
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS
-from imdh_cli.compiled.kernel import MOST_CODES
 
 
 class ArraySpec(NamedTuple):
-    """dtype as NumPy writes it; shape in numbers and letters: d features, m splits, n nodes, L leaves."""
+    """dtype as NumPy writes it; shape in numbers and letters: d features, m splits, n nodes, L leaves, c
+    columns that are dithered."""
 
     dtype: str
     shape: tuple[str | int, ...]
@@ -36,8 +36,6 @@ class LearnerState:
     column_shifts: Annotated[Array, "<f8", "d"]  # what the sums are taken about
     column_sums: Annotated[Array, "<f8", "d"]  # sum of x - shift
     column_squares: Annotated[Array, "<f8", "d"]  # sum of (x - shift)^2
-    column_codes: Annotated[Array, "<f8", "d", MOST_CODES]  # distinct values, in the order met
-    column_code_counts: Annotated[Array, "<i8", "d"]  # how many, MOST_CODES + 1 for more
     # The coordinates learned in, where rows had not all been met.
     learning_directions: Annotated[Array | None, "<f8", "m", "d"] = None  # v, unit
     learning_pivots: Annotated[Array | None, "<f8", "n", "d"] = None  # means of the rows met
@@ -49,6 +47,13 @@ class LearnerState:
     window_means: Annotated[Array | None, "<f8", 2, "L", "d"] = None
     window_squares: Annotated[Array | None, "<f8", 2, "L", "d"] = None  # sums of squares about the means
     window_histograms: Annotated[Array | None, "<i8", 2, "m", BINS] = None  # of projections
+    # The room around values that come again (see core.dither), where some column has such.
+    dither_columns: Annotated[Array | None, "<i8", "c"] = None
+    dither_origins: Annotated[Array | None, "<f8", "c"] = None
+    dither_per_bin: Annotated[Array | None, "<f8", "c"] = None
+    dither_rooms: Annotated[Array | None, "<f8", "c", BINS, 2] = None
+    dither_squares: Annotated[Array | None, "<f8", "c"] = None
+    dither_piled: Annotated[Array | None, "<i8", "c"] = None
 
     def to_arrays(self, prefix: str = "") -> dict[str, np.ndarray]:
         """By name, what is None left out."""

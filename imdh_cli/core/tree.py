@@ -31,6 +31,10 @@ class Scaling:
     fill: np.ndarray
     limit: float
 
+    def equals(self, other: Scaling) -> bool:
+        """Whether both are the same coordinates."""
+        return np.array_equal(self.center, other.center) and np.array_equal(self.scale, other.scale)
+
     def apply(self, X: np.ndarray) -> np.ndarray:
         """Standardise (rows, d) in plain NumPy: the recipe that the compiled one equals bit for bit."""
         Z = (X - self.center) / self.scale

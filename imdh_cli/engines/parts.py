@@ -18,8 +18,9 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
+from imdh_cli.core.dither import Dither
 from imdh_cli.core.learn import Learned, learn
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import FrozenTree, Scaling
@@ -62,20 +63,20 @@ def _tally(array: np.ndarray) -> Tally:
 
 @dataclass
 class Profile:
-    """What is known of the rows of parts: moments and distinct values of the columns, a sample.
+    """What is known of the rows of parts: moments of the columns, a sample.
 
     keys, sample : (k,) and (k, d), rows that were drawn, in their order; those with the least keys are a
     uniform sample of all rows.
     """
 
-    columns: ColumnProfile
+    columns: ColumnMoments
     tally: Tally
     keys: np.ndarray
     sample: np.ndarray
 
     @classmethod
     def empty(cls, d: int) -> Self:
-        return cls(ColumnProfile(d), Tally(), np.empty(0), np.empty((0, d)))
+        return cls(ColumnMoments(d), Tally(), np.empty(0), np.empty((0, d)))
 
     def drawn(self, rows: int) -> np.ndarray:
         """A uniform sample of at most so many rows, in their order."""
@@ -126,7 +127,7 @@ def merge_profiles(pieces: Iterable[bytes], d: int) -> Profile:
         keys.append(arrays["keys"])
         rows.append(arrays["sample"])
         if "tally" in arrays:
-            columns = ColumnProfile(d)
+            columns = ColumnMoments(d)
             columns.restore(arrays)
             total.columns += columns
             total.tally += _tally(arrays["tally"])
@@ -136,10 +137,18 @@ def merge_profiles(pieces: Iterable[bytes], d: int) -> Profile:
 
 
 def count(
-    batches: Iterable[pa.RecordBatch], spec: FeatureSpec, tree: FrozenTree, scaling: Scaling
+    batches: Iterable[pa.RecordBatch],
+    spec: FeatureSpec,
+    tree: FrozenTree,
+    scaling: Scaling,
+    *,
+    dither: Dither | None = None,
+    seed: int = 0,
+    part: int = 0,
 ) -> tuple[Statistics, Tally]:
-    """The rows of a part at the leaves and splits of a frozen tree."""
-    counter, tally = Counter(tree, scaling), Tally()
+    """The rows of a part at the leaves and splits of a frozen tree; each part has noise of its own."""
+    counter = Counter(tree, scaling, dither=dither, seed=seed, first_row=part << 32)
+    tally = Tally()
     for X in _matrices(batches, spec, tally):
         counter.update(X)
     return counter.statistics(), tally
@@ -238,7 +247,8 @@ def finished(
     model = build(learned, spec.names, chosen, about)
     # Learning can go on from it where it has met all rows.
     kept = [name for name in model.extras if not name.startswith("window_")]
-    kept = kept if learned.rows == tally.used else ["code_steps", "fill"]
+    if learned.rows < tally.used:
+        kept = [name for name in kept if name == "fill" or name.startswith("dither_")]
     return replace(model, extras={name: model.extras[name] for name in kept})
 
 

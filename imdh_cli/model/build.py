@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdh_cli.compiled.kernel import MOST_CODES
 from imdh_cli.core import pruning
-from imdh_cli.core.discrete_gaps import without_gaps
 from imdh_cli.core.learn import Learned
 from imdh_cli.core.learner import WINDOW_ROWS
 from imdh_cli.core.pruning import Pruning
@@ -33,10 +31,8 @@ LARGEST_LEARNED = 1e130
 
 def prune(learned: Learned, params: PruneParams) -> Pruning:
     """Choose the clusters of a learned tree."""
-    tree, steps = learned.tree, learned.columns.steps(learned.scaling.scale)
     counts, means, squares = learned.statistics.of_nodes()
-    histograms = without_gaps(learned.statistics.histograms, tree.directions, np.sqrt(tree.variances), steps)
-    return pruning.prune(counts, means, squares, tree.pivots, histograms, params)
+    return pruning.prune(counts, means, squares, learned.tree.pivots, learned.statistics.histograms, params)
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ def build(learned: Learned, names: Sequence[str], chosen: Pruning, metadata: Map
         merge_order=chosen.merge_order,
         cluster_of_leaf=chosen.cluster_of_leaf,
         metadata=dict(metadata),
-        extras={"code_steps": learned.columns.steps(scaling.scale)} | learned.state.to_arrays(),
+        extras=learned.state.to_arrays(),
     )
 
 
@@ -204,8 +200,6 @@ def learner_state(model: Model) -> LearnerState:
         "learning_center": model.center,
         "learning_scale": model.scale,
         "fill": np.zeros(model.n_features) if model.params.scale != "none" else model.means[0],
-        "column_codes": np.zeros((model.n_features, MOST_CODES)),
-        "column_code_counts": np.full(model.n_features, MOST_CODES + 1),  # no column is coded
         "window_rows": np.array([counted, following], dtype=np.int64),
         "window_counts": np.stack([zero(model.counts[leaves]), model.counts[leaves]]),
         "window_means": np.stack([zero(model.means[leaves]), model.means[leaves]]),

@@ -15,7 +15,6 @@ import numpy as np
 
 from imdh_cli.atomic import Target
 from imdh_cli.core import pruning
-from imdh_cli.core.discrete_gaps import without_gaps
 from imdh_cli.core.tree import CLIP, FLAT, FrozenTree, Scaling
 from imdh_cli.errors import ModelError
 from imdh_cli.model import metadata as model_metadata
@@ -49,7 +48,7 @@ class Model:
     merge_order : (m,) int64, the split removed at each step of the pruning
     cluster_of_leaf : (2^D,) int32, 1..K from left to right
     metadata : dict of plain values: parameters, feature spec, rows, provenance, versions
-    extras : arrays that may be missing: `code_steps` (d,), the steps from code to code in z, and what going
+    extras : arrays that may be missing: the noise of a recount (`core.dither`), and what going
         on with the learning needs (`validation.EXTRAS`)
     """
 
@@ -139,19 +138,14 @@ class Model:
         """(d,) bool, twice: features of one value; and of several with too little spread."""
         spread = np.sqrt(self.sums_of_squares[0] / max(int(self.counts[0]), 1))
         flat = (self.scale == 1.0) & (spread <= FLAT * np.abs(self.center))
-        several = self.extras.get("column_code_counts", np.ones(self.n_features, dtype=np.int64)) > 1
+        named = self.metadata.get("too_little_spread", [])
+        several = np.array([name in named for name in self.feature_names])
         return flat & ~several, flat & several
 
     @property
     def frozen_tree(self) -> FrozenTree:
         """The hyperplanes, to take rows down."""
         return FrozenTree(self.directions, self.thresholds, self.projection_sd)
-
-    @property
-    def judged_histograms(self) -> np.ndarray:
-        """Those that splits are judged by, (m, 128): without the gaps between codes."""
-        steps = self.extras.get("code_steps", np.zeros(self.n_features))
-        return without_gaps(self.histograms, self.directions, self.projection_sd, steps)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that goes into the file, in the file's order; arrays are not copied."""

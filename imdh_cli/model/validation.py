@@ -42,9 +42,8 @@ ARRAYS: dict[str, ArraySpec] = {
     "merge_order": ArraySpec("<i8", ("m",)),
     "cluster_of_leaf": ArraySpec("<i4", ("L",)),
 }
-# A model may lack these: the steps between codes, without which no column is coded, and what only going on
-# with the learning needs.
-EXTRAS: dict[str, ArraySpec] = {"code_steps": ArraySpec("<f8", ("d",)), **SCHEMA}
+# A model may lack these: what going on with the learning needs, and the noise of a recount.
+EXTRAS: dict[str, ArraySpec] = SCHEMA
 
 # Squares of the largest, summed over all rows and features, are still finite numbers. The squares of
 # values whose spread is less than the smallest scale are 0, and a spread of 0 has the scale 1.
@@ -53,7 +52,9 @@ LARGEST_SQUARES = 1e300
 SMALLEST_SCALE = 1e-160
 SQUARES = ("sums_of_squares", "column_squares", "window_squares")
 NEVER_NEGATIVE = (
-    "code_steps",
+    "dither_per_bin",
+    "dither_rooms",
+    "dither_squares",
     "projection_sd",
     "sums_of_squares",
     "mean_squares",
@@ -131,6 +132,8 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     _check_offsets(arrays)
     _check_moments(arrays)
     _check_histograms(arrays["histograms"], arrays["counts"])
+    if "dither_columns" in arrays:
+        _check_range("dither_columns", arrays["dither_columns"], 0, len(names) - 1)
     _check_merge_order(arrays["merge_order"])
     _check_clusters(arrays["cluster_of_leaf"])
 
@@ -142,7 +145,8 @@ def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
     m, d = directions
     if m & (m + 1) or not 1 <= (m + 1).bit_length() - 1 <= MAX_DEPTH:
         _fault(f"directions has {m} rows, which is no full tree of 1 to {MAX_DEPTH} levels")
-    return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1}
+    dithered = headers["dither_columns"].shape if "dither_columns" in headers else (0,)
+    return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1, "c": dithered[0] if len(dithered) == 1 else 0}
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -212,10 +216,9 @@ def _check_moments(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _check_histograms(histograms: np.ndarray, counts: np.ndarray) -> None:
-    m = len(histograms)
     _check_range("histograms", histograms, 0, MAX_COUNT)
-    if (histograms.sum(axis=1) > counts[:m]).any():
-        _fault("histograms hold more rows than their nodes")
+    if (histograms.sum(axis=1) > counts[0]).any():
+        _fault("histograms hold more rows than were counted")
 
 
 def _check_merge_order(order: np.ndarray) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from imdh_cli.core.columns import DistinctValues
 from imdh_cli.core.learn import buffer_rows
 from imdh_cli.core.sentinels import Sentinel, Sentinels
 from imdh_cli.errors import DataError
@@ -59,6 +60,7 @@ class FeatureRows(RowSource):
         self.rereadable = source.rereadable
         self.tally = Tally()
         self.first_tally: Tally | None = None
+        self.values = DistinctValues(self.n_features)
         self.sentinels: list[Sentinel] = []
         self._watch: Sentinels | None = None
         self._task = task

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from imdh_cli.core.columns import ColumnProfile
+from imdh_cli.core.columns import ColumnMoments, DistinctValues
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learn import Learned, NoRows, learn
 from imdh_cli.core.pruning import Pruning
@@ -34,7 +34,7 @@ class Fit:
     tally: Tally
     passes: int
     recounted: bool
-    columns: ColumnProfile
+    values: DistinctValues
     drifting: list[str] = field(default_factory=list)  # columns whose early and late rows differ
     busy: Mapping[str, float] = field(default_factory=dict)  # processor seconds by stage
 
@@ -113,9 +113,10 @@ def fit(
     sampled = learned.rows if params.sample is not None and learned.rows < tally.used else None
     about = describe(learned, chosen, params, selection.spec, provenance, drifting, sampled)
     model = build(learned, names, chosen, about)
-    return Fit(
-        model, chosen, tally, learned.passes, learned.recounted, learned.columns, drifting, learned.busy
-    )
+    flat = np.logical_or(*model.flat) & (rows.values.counts > 1)
+    if flat.any():
+        model.metadata["too_little_spread"] = [n for n, so in zip(names, flat, strict=True) if so]
+    return Fit(model, chosen, tally, learned.passes, learned.recounted, rows.values, drifting, learned.busy)
 
 
 def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int) -> Learned:
@@ -125,7 +126,7 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
             "--sample with --recount yes reads the data twice, and a stream can be read once",
             "leave --recount out, or write the stream to a file first",
         )
-    columns = ColumnProfile(rows.n_features)
+    columns = ColumnMoments(rows.n_features)
     sample = UniformSample(size, rows.n_features, np.random.default_rng([params.seed, 9, 0]))
     for X in rows.blocks(IN_ORDER):
         columns.add(X)
@@ -135,7 +136,9 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
     learned = learn(ArrayRows(held), in_memory, columns=columns, threads=threads)
     if params.recount != "yes":
         return learned
-    counter = Counter(learned.tree.freeze(), learned.scaling, threads)
+    counter = Counter(
+        learned.tree.freeze(), learned.scaling, threads, dither=learned.dither, seed=params.seed
+    )
     try:
         for X in rows.blocks(IN_ORDER):
             counter.update(X)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from imdh_cli.core.counter import Counter
+from imdh_cli.core.dither import Dither
 from imdh_cli.features import Tally
 from imdh_cli.model import Model
 from imdh_cli.model.build import with_statistics
@@ -24,7 +25,8 @@ def recount(
     """The same tree with the moments and histograms of all rows of `source`, in one reading."""
     spec = model.spec if missing is None else replace(model.spec, missing=missing)
     rows = FeatureRows(source, spec, on_progress, "counting")
-    counter = Counter(model.frozen_tree, model.scaling, threads)
+    dither = Dither.restored(model.extras)
+    counter = Counter(model.frozen_tree, model.scaling, threads, dither=dither, seed=model.params.seed)
     try:
         for X in rows.in_order():
             counter.update(X)

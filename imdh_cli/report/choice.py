@@ -163,7 +163,7 @@ def own_choice(model: Model) -> Pruning:
         model.means,
         model.sums_of_squares,
         model.pivots,
-        model.judged_histograms,
+        model.histograms,
         replace(model.params.prune, clusters="auto"),
     )
     return doubted(chosen, model.metadata.get("suspects", ()))

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.benchmarks import common
+from tests.benchmarks import common, quick
 
 TARGET = "target"
 PRESETS: dict[str, list[str]] = {"default": [], "paper": ["--preset", "paper"]}
@@ -322,7 +322,12 @@ def text(result: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, save after every set, print."""
     parser = common.parser(__doc__, "accuracy")
-    parser.add_argument("data", type=Path, nargs="?", help="folder of Parquet files")
+    parser.add_argument("data", type=Path, nargs="*", help="folder of Parquet files (with --quick: folders)")
+    parser.add_argument(
+        "--quick", action="store_true", help="samples of at most 20,000 rows, in this process"
+    )
+    parser.add_argument("--against", type=Path, help="with --quick: another run's JSON file to differ from")
+    parser.add_argument("--half", choices=["A", "B"], help="with --quick: only this half of the sets")
     parser.add_argument("--only", help="comma-separated names of sets")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--paper-seeds", type=int, default=10)
@@ -332,9 +337,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     options.presets = [name for name in options.presets.split(",") if name]
     options.fit_options = options.fit_options.split()
+    if options.quick:
+        if options.json == parser.get_default("json"):
+            options.json = common.RESULTS / "quick.json"
+        files = [path for folder in options.data for path in sets_of(folder, options.only)]
+        quick.run(options, files, TARGET, scores)
+        return
     result = common.load(options.json)
     if not options.table:
-        if options.data is None:
+        if len(options.data) != 1:
             parser.error("name the folder of the data")
         result = measure(options, result)
     common.finish(options, "accuracy", text(result))
@@ -342,7 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(options: argparse.Namespace, result: dict[str, Any]) -> dict[str, Any]:
     """Every set of the folder, the smallest first."""
-    files = sets_of(options.data, options.only)
+    files = sets_of(options.data[0], options.only)
     known = result.get("sets", {})
     kept = dict(known) if options.only else {}
     result = {**common.provenance(), "sets": kept}

@@ -92,7 +92,7 @@ def minibatch(path: str) -> None:
 def learn_pass(rows: np.ndarray, threads: int) -> tuple[float, float]:
     """Seconds of one pass of learning, everything counted, over rows in memory, by the plain loop for 0
     threads; and processor seconds of the stage that has most of them."""
-    from imdh_cli.core.columns import ColumnProfile
+    from imdh_cli.core.columns import ColumnMoments
     from imdh_cli.core.learner import Learner
     from imdh_cli.core.thread_pipeline import block_rows
     from imdh_cli.core.tree import Tree
@@ -101,7 +101,7 @@ def learn_pass(rows: np.ndarray, threads: int) -> tuple[float, float]:
     from tests.benchmarks import plain_loop
 
     params = FitParams()
-    columns = ColumnProfile(rows.shape[1])
+    columns = ColumnMoments(rows.shape[1])
     columns.add(rows[:CHUNK_ROWS])
     scaling, tree = columns.scaling("standard"), Tree.start(params.learn.depth, rows.shape[1])
     start = time.perf_counter()

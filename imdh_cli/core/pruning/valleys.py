@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from imdh_cli.compiled.histogram import BINS, CENTRES, EDGES, HALF
+from imdh_cli.compiled.histogram import BINS, CENTRES, EDGES, HALF, PER_SD
 
 SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident
 SURE = 2.0  # and beyond which none could doubt it
 LAX = 1.25  # what one split in twenty trees reaches by accident
 LEAST_ROWS = 4
+BEYOND = HALF  # bins that an end bin is taken to be wide, as it holds all that lies beyond
+_WIDE_CENTRES = (np.arange(BINS + 2 * BEYOND - 2) + 1.5 - HALF - BEYOND) / PER_SD
 
 
 def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -51,9 +53,11 @@ def _density(histogram: np.ndarray, rows: int, at: np.ndarray) -> np.ndarray:
     """Density at places (g,) by a Gaussian kernel of bandwidth 1.06 rows^-0.2 projected sd (Silverman)."""
     h = 1.06 * float(rows) ** -0.2
     total = max(1.0, float(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
-    used = np.flatnonzero(histogram)
-    density: np.ndarray = np.exp(-0.5 * ((at[:, None] - CENTRES[None, used]) / h) ** 2) @ (
-        histogram[used] / total
+    ends = np.full((2, BEYOND), histogram[[0, -1], None] / BEYOND)
+    wide = np.concatenate([ends[0], histogram[1:-1], ends[1]])
+    used = np.flatnonzero(wide)
+    density: np.ndarray = np.exp(-0.5 * ((at[:, None] - _WIDE_CENTRES[None, used]) / h) ** 2) @ (
+        wide[used] / total
     )
     return density
 
@@ -73,9 +77,10 @@ def excess_everywhere(histograms: np.ndarray) -> np.ndarray:
     S are the running sums of h - lam.
     """
     edges = np.arange(BINS + 1.0)[:, None]
+    edges[[0, -1], 0] += 1 - BEYOND, BEYOND - 1
     rows = np.zeros((BINS + 1, len(histograms)))  # one split a column: operations on rows are faster
     np.cumsum(histograms.T, axis=0, out=rows[1:])
-    top = histograms.max(axis=1, initial=0)
+    top = np.maximum(histograms[:, 1:-1].max(axis=1), histograms[:, [0, -1]].max(axis=1) / BEYOND)
     excess = np.zeros_like(rows)
     for level in range(1, 33):
         sums = rows - edges * (top * 0.8**level)

@@ -58,6 +58,7 @@ class Splits:
         m = len(histograms)
         squares = sums_of_squares.sum(axis=1)
         about_pivots = squares + counts * ((means - pivots) ** 2).sum(axis=1)
+        rows = np.maximum(counts[:m], histograms.sum(axis=1))  # noise may bring in more than there are
         gains = []
         for ss in (squares, about_pivots):
             left, right = children(ss)
@@ -67,8 +68,8 @@ class Splits:
             squares=squares,
             gains=np.maximum(gains[0], 0.0),
             charged=gains[1],
-            depths=valley_depths(histograms, counts[:m]),
-            excess=excess_mass(histograms, counts[:m]),
+            depths=valley_depths(histograms, rows),
+            excess=excess_mass(histograms, rows),
             min_rows=min_rows,
         ).judge(SIGNIFICANT)
 

@@ -1,0 +1,174 @@
+"""Columns of values that come again and again, as whole numbers, ratings, codes -> noise to fill their gaps.
+
+Between two whole numbers there is no row, and so a cut there looks like one through an empty valley; but
+that values are rounded says nothing of clusters. So while the tree is learned and judged, each such value is
+spread evenly over the room around it, halfway to its neighbours: in a column of whole numbers, half a step
+to either side. A valley wider than the steps of its column stays one, and a column of 0 and 1 becomes even.
+The room of a value is that in a sample of the first rows, where a gap counts for no more than FAR times what
+three of four rows have beside them, or than the middle half of the rows: a code of -99999 makes no room.
+
+The noise is a function of a key, the row's place in the order met, and the column: it depends neither on how
+rows came in batches nor on threads. Labels, moments and counts are of the rows as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from imdh_cli.compiled import kernel
+from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
+from imdh_cli.core.tree import FrozenTree, Scaling
+
+SAMPLE_ROWS = 16_384  # that the rooms of values are told from
+TIED = 0.9  # of these rows: with no more values than that a column is one of values that come again
+FAR = 4.0
+PILE = 10.0  # times the rows of its neighbours, two on either side, that make a value a pile,
+LEAST_PILE = 0.01  # if it has this part of all rows; and the part in piles that makes a column one of these
+PILED = 0.05
+
+
+@dataclass(frozen=True)
+class Dither:
+    """The room around the values of each column.
+
+    columns : (c,) int64, those that are dithered. origins, per_bin : (c,), a value x is in bin
+    (x - origin) * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and
+    above the values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part
+    of the rows lies on single values that hold far more rows than their neighbours.
+    """
+
+    columns: np.ndarray
+    origins: np.ndarray
+    per_bin: np.ndarray
+    rooms: np.ndarray
+    squares: np.ndarray
+    piled: np.ndarray
+
+    @property
+    def any(self) -> bool:
+        """Whether some column is dithered."""
+        return len(self.columns) > 0
+
+    @classmethod
+    def none(cls) -> Dither:
+        """Of no column."""
+        nothing = np.empty(0)
+        no_column = nothing.astype(np.int64)
+        return cls(no_column, nothing, nothing, np.empty((0, BINS, 2)), nothing, nothing.astype(np.bool_))
+
+    @classmethod
+    def of(cls, X: np.ndarray) -> Dither:
+        """By rows (n, d) as they are, of which a sample is taken at even distances."""
+        sample = X[np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)]
+        found = [(f, rooms) for f in range(X.shape[1]) if (rooms := _rooms(sample[:, f])) is not None]
+        if not found:
+            return cls.none()
+        origins, per_bin, rooms, squares, piled = zip(*(parts for _, parts in found), strict=True)
+        columns = np.array([f for f, _ in found], dtype=np.int64)
+        return cls(
+            columns, np.array(origins), np.array(per_bin), np.array(rooms), np.array(squares), np.array(piled)
+        )
+
+    def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:
+        """X (rows, d) with the noise of rows first_row, first_row + 1 ...; X itself where there is none."""
+        if not self.any:
+            return X
+        out = np.empty_like(X)
+        kernel.dither(
+            X, self.columns, self.origins, self.per_bin, self.rooms, np.array([key]), first_row, out
+        )
+        return out
+
+    def widened(self, scaling: Scaling) -> Scaling:
+        """The coordinates of dithered rows: the noise is part of the spread. Unscaled ones stay."""
+        if not self.any or np.isinf(scaling.limit):
+            return scaling
+        scale = scaling.scale.copy()
+        scale[self.columns] = np.sqrt(scale[self.columns] ** 2 + self.squares)
+        return replace(scaling, scale=scale)
+
+    def widened_tree(self, tree: FrozenTree, scaling: Scaling) -> FrozenTree:
+        """The same hyperplanes in the coordinates of dithered rows, whose centers are the same."""
+        if not self.any:
+            return tree
+        directions = tree.directions * (self.widened(scaling).scale / scaling.scale)
+        norms = np.linalg.norm(directions, axis=1)
+        return FrozenTree(directions / norms[:, None], tree.thresholds / norms, tree.deviations / norms)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """As arrays, by the names in a model file; `restored` takes them. None where there is no noise."""
+        if not self.any:
+            return {}
+        return {
+            "dither_columns": self.columns,
+            "dither_origins": self.origins,
+            "dither_per_bin": self.per_bin,
+            "dither_rooms": self.rooms,
+            "dither_squares": self.squares,
+            "dither_piled": self.piled.astype(np.int64),
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, np.ndarray]) -> Dither:
+        """The inverse of `state`."""
+        if "dither_columns" not in state:
+            return cls.none()
+        names = ("columns", "origins", "per_bin", "rooms", "squares", "piled")
+        columns, origins, per_bin, rooms, squares, piled = (state[f"dither_{name}"] for name in names)
+        return cls(columns, origins, per_bin, rooms, squares, piled > 0)
+
+
+def noise_key(seed: int, *, epoch: int | None) -> np.uint64:
+    """The key of one epoch, or of the recount (None)."""
+    leg = [1, 0] if epoch is None else [0, epoch]
+    return np.uint64(np.random.SeedSequence([seed, 4, *leg]).generate_state(1, np.uint64)[0])
+
+
+def _rooms(column: np.ndarray) -> tuple[float, float, np.ndarray, float, bool] | None:
+    """Origin, bins per unit, rooms (128, 2), mean square of the noise and whether it is piled, of a column
+    (n,); None where its values do not come again, or it has one only."""
+    column = column[~np.isnan(column)]
+    values, counts = np.unique(column, return_counts=True)
+    if not 2 <= len(values) <= TIED * len(column):
+        return None
+    gaps = np.diff(values)
+    quartiles = np.quantile(column, (0.25, 0.75))
+    beside = counts[1:] + counts[:-1]
+    far = max(FAR * _quantile(gaps, beside, 0.75), quartiles[1] - quartiles[0])
+    gaps = np.minimum(gaps, far)
+    room = np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
+    deviation = column.std()
+    origin, per_bin = column.mean() - REACH * deviation, PER_SD / deviation
+    bins = np.clip(np.floor((values - origin) * per_bin), 0, BINS - 1).astype(np.int64)
+    rows = np.bincount(bins, counts, BINS)
+    used = np.flatnonzero(rows)
+    of_bins = np.empty((BINS, 2))
+    for side in range(2):
+        sums = np.bincount(bins, counts * room[:, side], BINS)
+        of_bins[:, side] = np.interp(np.arange(BINS), used, sums[used] / rows[used])
+    below, above = of_bins[bins].T
+    square = np.average((below**2 - below * above + above**2) / 3, weights=counts)
+    return origin, per_bin, of_bins, square, _piled(counts)
+
+
+def _piled(counts: np.ndarray) -> bool:
+    """Whether single values stand out, by the rows of each value in ascending order (u,)."""
+    rows = counts.sum()
+    padded = np.concatenate([[0, 0], counts, [0, 0]]).astype(np.float64)
+    known = np.concatenate([[0, 0], np.ones(len(counts)), [0, 0]])
+
+    def beside(values: np.ndarray) -> np.ndarray:
+        return values[:-4] + values[1:-3] + values[3:-1] + values[4:]
+
+    alone = counts > PILE * beside(padded) / beside(known)
+    return bool(counts[alone & (counts >= LEAST_PILE * rows)].sum() >= PILED * rows and len(counts) > 2)
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    """The least value with `share` of the weight at or below it."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(below, share * below[-1])])
