@@ -419,6 +419,19 @@ def excess_mass(histogram: Array, edge: int = 64) -> float:
     return E
 
 
+# --- minimum density hyperplanes of all rows at once ----------------------------------------------
+
+
+def density_on_hyperplane(
+    v: Array, b: float, Y: Array, h: float, alpha: float = 0.5, C: float = 10.0
+) -> float:
+    """F(v, b) = mean phi((b - p_i / s) / h) / h + C max(|b| - alpha, 0)^2 of centred rows Y, p_i = v.y_i."""
+    p = [float(v @ y) for y in Y]
+    s = math.sqrt(sum(x * x for x in p) / len(p))
+    density = sum(phi((b - x / s) / h) / h for x in p) / len(p)
+    return density + C * max(abs(b) - alpha, 0.0) ** 2
+
+
 # --- cuts moved to where a valley is known --------------------------------------------------------
 
 

@@ -53,9 +53,11 @@ class Sample:
             self._due_at = 4 * max(self._met, self._due_at)
         return due
 
-    def rows(self) -> np.ndarray:
-        """What is held, in no particular order."""
-        return self._X[: self._met]
+    def rows(self, last: int | None = None) -> np.ndarray:
+        """What is held, in no particular order; of these, no more than the `last` rows met."""
+        if last is None or last >= min(self._met, len(self._X)):
+            return self._X[: self._met]
+        return self._X[np.arange(self._met - last, self._met) % len(self._X)]
 
     def state(self) -> dict[str, np.ndarray]:
         """As arrays, for a checkpoint."""

@@ -21,6 +21,7 @@ from imdh_cli.compiled import kernel
 from imdh_cli.core.candidates import Sample, move_to_features
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.dither import Dither, noise_key
+from imdh_cli.core.hyperplanes import move_to_hyperplanes
 from imdh_cli.core.relocation import relocate
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
@@ -29,6 +30,7 @@ from imdh_cli.core.tree import CLIP, Scaling, Tree
 from imdh_cli.params import FitParams
 
 WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and at every doubling
+LATE_ROWS = 65_536  # of an epoch, from which on hyperplanes are sought in the first one
 SETTLED_ROWS = 131_072  # until then, cuts may be moved where a window ends
 
 
@@ -108,7 +110,7 @@ class Learner:
         relocating = counting and self._params.learn.reseat == "yes"
         if not resumed:
             if relocating and number > 0:
-                self._relocate(self.statistics(), between_epochs=True)
+                self._relocate(self.statistics(), number)
             self.rows_met, self._next_window = 0, WINDOW_ROWS
             self._current, self._previous = self._empty(), self._empty()
         self._key = noise_key(self._params.seed, epoch=number)
@@ -146,7 +148,7 @@ class Learner:
             self._pipeline.drain()
             self._previous, self._current = self._current, self._empty()
             self._next_window *= 2
-            if self.rows_met <= self._settled_at and self._relocate(self._previous):
+            if self.rows_met <= self._settled_at and self._relocate(self._previous, 0):
                 self._previous = self._empty()
 
     def join(self) -> None:
@@ -236,12 +238,18 @@ class Learner:
         if self._pipeline is not None:
             self._pipeline.drain()
 
-    def _relocate(self, statistics: Statistics, *, between_epochs: bool = False) -> int:
+    def _relocate(self, statistics: Statistics, epoch: int) -> int:
+        """Before an epoch, or within the first one."""
         start = time.thread_time()
         moved = relocate(self.tree, statistics)
-        if self.sample is not None and self.sample.is_due(between_epochs):
+        late = self.rows_met >= LATE_ROWS
+        if self.sample is not None and self.sample.is_due(between_epochs=epoch > 0):
+            rows = self.sample.rows(self.rows_met)  # none of them twice
             piled = self.dither.columns[self.dither.piled]
-            moved += move_to_features(self.tree, self.scaling, self.sample.rows(), piled)
+            moved += move_to_features(self.tree, self.scaling, rows, piled)
+            # Twice in a fit, since they take as long as 50,000 rows do; few rows are met in more epochs.
+            if epoch < 2 if late else epoch in (1, 2):
+                moved += move_to_hyperplanes(self.tree, self.scaling, rows)
         self.busy["relocate"] += time.thread_time() - start
         return moved
 
