@@ -29,7 +29,6 @@ def in_one_column(n: int, d: int, k: int, seed: int = 0) -> tuple[np.ndarray, np
     return X, which
 
 
-@given(parts=st.lists(st.integers(0, 3000), max_size=8))
 def test_no_more_than_the_last_rows_are_had_where_so_few_are_asked_for():
     sample = Sample(4096)  # of 1024 rows
     for first in (0.0, 800.0):
@@ -38,6 +37,7 @@ def test_no_more_than_the_last_rows_are_had_where_so_few_are_asked_for():
     assert len(sample.rows(5000)) == len(sample.rows()) == 1024
 
 
+@given(parts=st.lists(st.integers(0, 3000), max_size=8))
 def test_a_sample_holds_the_last_rows(parts):
     X = np.random.default_rng(0).standard_normal((sum(parts), 4096))[:, :1] * np.ones((1, 4096))
     sample = Sample(4096)  # of 1024 rows

@@ -194,13 +194,13 @@ def test_every_parameter_is_kept_in_the_model(world, tmp_path):
     line = (
         "--depth 5 -k 3 --min-size 2 --alpha 0.25 --penalty 7 --bandwidth 0.9 --bandwidth-decay 0.3 "
         "--learning-decay 0.9 --rate 1.5 --clamp 3 --step paper --reseat no --passes 3 --recount no "
-        "--weight ss --elbow paper --scale none --shuffle none --buffer-rows 1000 --seed 9"
+        "--dither no --weight ss --elbow paper --scale none --shuffle none --buffer-rows 1000 --seed 9"
     )
     imdh("fit", world.parquet, "-o", tmp_path / "m.npz", *line.split())
     assert metadata(tmp_path / "m.npz")["parameters"] == {
         "learn": {"depth": 5, "alpha": 0.25, "penalty": 7.0, "bandwidth": 0.9, "bandwidth_decay": 0.3,
                   "learning_decay": 0.9, "rate": 1.5, "clamp": 3.0, "step": "paper", "start": "random",
-                  "reseat": "no"},
+                  "reseat": "no", "dither": "no"},
         "prune": {"clusters": 3, "weight": "ss", "elbow": "paper", "min_size": 2, "max_clusters": None},
         "passes": 3, "recount": "no", "scale": "none", "shuffle": "none", "buffer_rows": 1000, "seed": 9,
         "sample": None,

@@ -72,6 +72,9 @@ def check_headers(headers: Mapping[str, Header]) -> None:
     missing = [name for name in ARRAYS if name not in headers]
     if missing:
         _fault(f"has no array {missing[0]}")
+    noise = [name for name in EXTRAS if name.startswith("dither_")]
+    if any(name in headers for name in noise) and (lost := [name for name in noise if name not in headers]):
+        _fault(f"has no array {lost[0]}, though others of the noise")
     sizes = _sizes(headers)
     for name, header in headers.items():
         if name in unknown:
