@@ -406,7 +406,7 @@ def test_rows_that_are_all_too_short_are_named_in_a_file_and_in_a_stream(tmp_pat
 
 def test_a_comment_before_the_header_of_a_stream_is_recognised(tmp_path):
     ran = imdh("fit", "-", "-o", tmp_path / "m.npz", stdin=b"# c\na,b\n1,2\n", status=3)
-    assert "the header is on line 2" in one_line_error(ran.err)
+    assert "the header is on line 2, below a comment" in one_line_error(ran.err)
     assert "grep -v '^#'" in ran.err
 
 

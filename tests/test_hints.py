@@ -195,7 +195,8 @@ def test_a_title_above_the_header_is_told_from_it(above: str, line: int, sep: st
     text = above.replace(",", sep) + lines(sep.join("nab"), "w{i}", "{x}", "{n}", sep=sep)
     (tmp_path / "t.csv").write_text(text)
     refused = shell("imdh fit t.csv -o m.npz", tmp_path)
-    assert f"t.csv: the header is on line {line}, below a title" in refused.err
+    what = "comment" if above.startswith("#") else "title"
+    assert f"t.csv: the header is on line {line}, below a {what}" in refused.err
     hint = refused.err.splitlines()[1].removeprefix("hint: ")
     assert "40 rows used of 40, 2 features" in shell(typed(hint), tmp_path).err
 
@@ -292,3 +293,19 @@ def test_little_spread_is_not_called_constant(
     err = shell("imdh fit t.parquet -o m.npz", tmp_path).err
     assert said in err
     assert ("constant" in err) == said.startswith("constant")
+
+
+@pytest.mark.parametrize("rows", [40, 25_000])
+def test_a_column_of_a_stream_without_a_value_is_left_out(rows: int, tmp_path: Path) -> None:
+    cells = np.tile(NOISE, rows // 40)
+    text = "a,b,c\n" + "".join(f"{x:.3f},,{i % 7}\n" for i, x in enumerate(cells))
+    done = imdh("fit", "-", "-o", tmp_path / "m.npz", "--passes", "1", stdin=text.encode())
+    assert f"{rows:,} rows used of {rows:,}, 2 features" in done.err
+    assert 'left out "b": empty (it holds no value' in done.err
+
+
+def test_a_column_of_a_stream_that_fills_late_is_a_feature(tmp_path: Path) -> None:
+    cells = np.tile(NOISE, 500)
+    text = "a,b\n" + "".join(f"{x:.3f},{i if i > 5000 else ''}\n" for i, x in enumerate(cells))
+    done = imdh("fit", "-", "-o", tmp_path / "m.npz", "--missing", "mean", stdin=text.encode())
+    assert "2 features" in done.err

@@ -28,7 +28,6 @@ from imdh_cli.words import listing, quoted
 
 ID_ROWS = 30  # fewer rows than this say nothing about what is an identifier
 SAMPLE_ROWS = 20_000
-WIDE = 5000  # columns: their first rows may be fewer than were asked for
 FEW_ROWS = 10 * ID_ROWS
 SAMPLE_CELLS = 4_000_000
 EXACT = 2**53  # beyond it a double does not hold every whole number
@@ -246,7 +245,9 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
         elif name in source.id_columns:
             out.add(name, "an index written by pandas", "it is used when named with -c")
         elif name in void or kind == "empty throughout":
-            out.add(name, "empty", "it holds no value")
+            known = source.rereadable or kind == "empty throughout"
+            later = "" if known else f" in the first rows; {typed('-c', name)} uses it all the same"
+            out.add(name, "empty", f"it holds no value{later}")
         elif isinstance(length, int):
             lists[name] = choose_items(name, length, (), named.without.get(name, ()))
         elif length is not None:
@@ -320,8 +321,8 @@ def _may_list(source: Source, named: Named, params: FeatureParams) -> list[str]:
 def _empty(source: Source, params: FeatureParams) -> set[str]:
     """The columns without any value.
 
-    Those of which the first rows hold none are read to the end, or until a value turns up. Of a stream
-    that goes on behind the first rows it is not known.
+    Those of which the first rows hold none are read to the end, or until a value turns up; of a stream more
+    of its first rows are looked at, since a column without any value would leave no row to learn from.
     """
     apart = {*params.exclude, *params.ids, *source.hive_columns, *source.id_columns, *source.absent}
     names = _readable(source, [f.name for f in source.schema if f.name not in apart and _may_be_void(f)])
@@ -330,7 +331,8 @@ def _empty(source: Source, params: FeatureParams) -> set[str]:
     if not void or source.rows == first.num_rows:
         return set(void)
     if not source.rereadable:
-        return set(void) if first.num_rows < FEW_ROWS and len(names) < WIDE else set()
+        more = _sample(source, void)
+        return {n for n in void if not _holds(more.column(n))}
     for chunk in source.chunks(void):
         columns = zip(chunk.features.schema.names, chunk.features.columns, strict=True)
         filled = {n for n, column in columns if _holds(column)}

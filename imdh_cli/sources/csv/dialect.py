@@ -145,10 +145,11 @@ def _check_titles(head: bytes, name: str, delimiter: bytes | None, decimal: str,
             if width < 2 or below != width or len(set(words)) < width or any_number(words, decimal):
                 continue
             if all(2 * len(f) <= width for _, _, f in filled[:k]) and any_number(cells, decimal):
-                hint = f"leave the lines above it out: tail -n +{line} {shell_word(name)} {PIPE}"
+                comment = comment_hint(filled[0][2], name)
+                what = "title" if comment is None else "comment"
                 raise DataError(
-                    f"{name}: the header is on line {line}, below a title",
-                    comment_hint(filled[0][2], name) or hint,
+                    f"{name}: the header is on line {line}, below a {what}",
+                    comment or f"leave the lines above it out: tail -n +{line} {shell_word(name)} {PIPE}",
                 )
 
 
