@@ -529,6 +529,12 @@ def test_a_tree_that_is_not_full_or_too_deep_is_refused(model, path, splits):
     assert f"directions has {splits} rows" in refusal(path)
 
 
+def test_arrays_that_models_had_before_are_passed_over(model, path):
+    save(model, path)
+    rewritten(path, {"code_steps": np.ones(3), "column_codes": np.ones((model.n_features, 20))})
+    assert set(load(path).extras) == set(model.extras)
+
+
 def test_an_unknown_array_is_refused(model, path):
     save(model, path)
     rewritten(path, {"surprise": np.ones(3)})

@@ -205,7 +205,7 @@ def load(source: Target | BinaryIO) -> Model:
             validation.check_version_header(file.headers)
             validation.check_version(int(file.read("format_version")))
             validation.check_headers(file.headers)
-            arrays = {array: file.read(array) for array in file.headers}
+            arrays = {array: file.read(array) for array in file.headers if array not in validation.RETIRED}
         return _model(arrays, _checked(arrays))
     except ModelError as error:
         raise ModelError(f"{name}: {error.message}", error.hint or _HINT) from error

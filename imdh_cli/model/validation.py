@@ -45,6 +45,9 @@ ARRAYS: dict[str, ArraySpec] = {
 # A model may lack these: what going on with the learning needs, and the noise of a recount.
 EXTRAS: dict[str, ArraySpec] = SCHEMA
 
+# Of models made before: no longer of use, and not read.
+RETIRED = ("code_steps", "column_codes", "column_code_counts")
+
 # Squares of the largest, summed over all rows and features, are still finite numbers. The squares of
 # values whose spread is less than the smallest scale are 0, and a spread of 0 has the scale 1.
 LARGEST = 1e140
@@ -68,7 +71,7 @@ _NEAR = 1e-6  # relative, for numbers that must follow from others
 
 def check_headers(headers: Mapping[str, Header]) -> None:
     """Names, types and shapes, from the headers alone. Raises ModelError."""
-    unknown = [name for name in headers if name not in ARRAYS and name not in EXTRAS]
+    unknown = [name for name in headers if name not in {*ARRAYS, *EXTRAS, *RETIRED}]
     missing = [name for name in ARRAYS if name not in headers]
     if missing:
         _fault(f"has no array {missing[0]}")
@@ -77,7 +80,7 @@ def check_headers(headers: Mapping[str, Header]) -> None:
         _fault(f"has no array {lost[0]}, though others of the noise")
     sizes = _sizes(headers)
     for name, header in headers.items():
-        if name in unknown:
+        if name in unknown or name in RETIRED:
             continue
         dtype, symbols = (ARRAYS | EXTRAS)[name]
         text = dtype == "<U"
