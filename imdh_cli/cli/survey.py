@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -102,7 +103,7 @@ def _takers(summary: Summary, o: ReportOptions, threads: int) -> list[Taker]:
     return takers
 
 
-class Taker:
+class Taker(ABC):
     """Takes rows part by part, and adds what comes of them to a summary; a context.
 
     extra : what it wants to know of a row beside the cluster. compiled : of the kernel, what it needs.
@@ -111,8 +112,8 @@ class Taker:
     extra: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
 
-    def take(self, part: Labelled) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def take(self, part: Labelled) -> None: ...
 
     def into(self, summary: Summary, tally: Tally, console: Console) -> Summary:
         return summary
@@ -120,7 +121,7 @@ class Taker:
     def __enter__(self) -> Taker:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:  # noqa: B027 most hold nothing
         """Let go of what is held."""
 
 
