@@ -83,7 +83,9 @@ def _noise(model: Model) -> Iterator[str]:
     few = int(np.searchsorted(np.cumsum(weights[order]), CARRIED)) + 1
     if few <= FEW * d:
         names = listing([f'"{printable(model.feature_names[j], NAME)}"' for j in order[:few]])
+        carry = "carries" if few == 1 else "carry"
+        share = percent(float(weights[order[:few]].sum()))
         yield (
-            f"{few} of {d} columns carry {percent(float(weights[order[:few]].sum()))} of the cuts ({names}): "
-            "what the others add may be noise; compare a fit with these alone (-c)"
+            f"{few} of {d} columns {carry} {share} of the cuts ({names}): what the others add may be noise; "
+            "compare a fit with these alone (-c)"
         )
