@@ -198,10 +198,16 @@ def test_the_script_of_the_readme_runs(session, world, tmp_path):
     (script,) = (block for block in python_blocks() if "pyspark" in block)
     (tmp_path / "fit_on_spark.py").write_text(script)
     remote = {"SPARK_REMOTE": session.remote_of_tests} if sessions.KIND == "sail" else {}
+    # A session leaves in the environment what the script would take for its own.
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_GATEWAY"))
+    }
     words = [str(world[0] / "t"), str(tmp_path / "m.npz"), "x.`0`", "x.`1`", "x.`2`"]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", tmp_path / "fit_on_spark.py", *words],
-        env=os.environ | remote | {"PYTHONPATH": str(ROOT)},
+        env=own | remote | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=200,
