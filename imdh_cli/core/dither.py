@@ -20,7 +20,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
-from imdh_cli.core.tree import FrozenTree, Scaling
+from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
 
 SAMPLE_ROWS = 16_384  # that the rooms of values are told from
 TIED = 0.9  # of these rows: with no more values than that a column is one of values that come again
@@ -141,6 +141,8 @@ def _rooms(column: np.ndarray) -> tuple[float, float, np.ndarray, float, bool] |
     gaps = np.minimum(gaps, far)
     room = np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
     deviation = column.std()
+    if not deviation > max(FLAT * np.abs(column).max(), 1e-130):  # no spread that doubles can divide by
+        return None
     origin, per_bin = column.mean() - REACH * deviation, PER_SD / deviation
     bins = np.clip(np.floor((values - origin) * per_bin), 0, BINS - 1).astype(np.int64)
     rows = np.bincount(bins, counts, BINS)

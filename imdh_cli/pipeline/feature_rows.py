@@ -126,6 +126,8 @@ class FeatureRows(RowSource):
             X = X if used.all() else X[used]
             if self._watch is not None:
                 self._watch.add(X)
+            if self.first_tally is None:
+                self.values.add(X)
             yield X
 
     def _fragments(self) -> list[Fragment] | None:
