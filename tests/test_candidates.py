@@ -60,11 +60,12 @@ def test_the_best_place_of_a_histogram_is_that_of_all_of_them(seed, deep):
     x = rng.uniform(0.5, 2) * (x - x.mean()) / x.std()
     h = np.bincount(np.clip(np.floor(16 * x) + 64, 0, 127).astype(int), minlength=128)[None]
     least = 1.6 * np.sqrt(len(x))
+    rows = np.array([len(x)])
     excess, depth = pruning.excess_everywhere(h)[0], pruning.depths_everywhere(h[0], len(x))
     value = np.where((excess > least) & (depth >= deep), excess * depth, 0.0)
     value[:16], value[113:] = 0.0, 0.0
     worth, place, depths = np.empty(1), np.empty(1, np.int64), np.empty(1)
-    valleys.best_places(h, len(x), least, deep, 48, valleys.make_work(), worth, place, depths)
+    valleys.best_places(h, rows, 1.6, deep, 48, valleys.make_work(), worth, place, depths)
     assert worth[0] == pytest.approx(value.max(), rel=1e-6)
     if worth[0] > 0:
         assert value[place[0]] == pytest.approx(worth[0], rel=1e-6)

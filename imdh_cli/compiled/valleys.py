@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
+from imdh_cli.compiled.kernel import FASTMATH, NATURAL
 from imdh_cli.compiled.native_cache import compiled as _compiled
 
 BEYOND = HALF  # as in core.pruning.valleys
@@ -17,6 +18,7 @@ WIDE = BINS + 2 * BEYOND - 2
 LEVELS = 32
 RATIO = 0.8
 SLACK = 0.3  # by which a depth told from boxes may be less than that of the smoothed density
+TOGETHER = 24  # features
 FLAT = 1e-9  # sd of a feature along which there is nothing to see
 
 
@@ -83,12 +85,12 @@ def _may_be_deep(below, edges, width, least, deep, reach, left, right):
 
 
 @_compiled()
-def best_places(H, n, least, deep, reach, work, worth, place, depth):
+def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
     """Of each histogram (g, 128) int64 the place worth most.
 
-    n : rows of the node. least : what E must exceed. deep : what the depth must reach. reach : bins about the
-    middle, either side, among which a place is sought. work : of `make_work`. Out, (g,): worth (0: none),
-    place (an edge), depth.
+    rows : (g,) int64, those of the node. significant : what E / sqrt(rows) must exceed. deep : what the depth
+    must reach. reach : bins about the middle, either side, among which a place is sought. work : of
+    `make_work`. Out, (g,): worth (0: none), place (an edge), depth.
     """
     below, left, right, excess, rest = work[0], work[1], work[2], work[3], work[4]
     at_edge, before, behind, weight = work[5], work[6], work[7], work[8]
@@ -97,10 +99,9 @@ def best_places(H, n, least, deep, reach, work, worth, place, depth):
         edges[e] = e
     edges[0] -= BEYOND - 1.0
     edges[BINS] += BEYOND - 1.0
-    h = 1.06 * float(n) ** -0.2 * PER_SD
-    for k in range(2 * WIDE):  # by distance in half bins
-        weight[k] = math.exp(-0.5 * (0.5 * k / h) ** 2)
-    width = max(2, 2 * int(1.7 * h + 0.5))
+    n = 0
+    h = 1.0
+    width = 2
     first, last = HALF - reach, HALF + reach
     for j in range(H.shape[0]):
         worth[j] = 0.0
@@ -112,6 +113,13 @@ def best_places(H, n, least, deep, reach, work, worth, place, depth):
             top = max(top, H[j, b] / (BEYOND if b == 0 or b == BINS - 1 else 1.0))
         if top == 0.0:
             continue
+        if rows[j] != n:
+            n = rows[j]
+            h = 1.06 * float(n) ** -0.2 * PER_SD
+            width = max(2, 2 * int(1.7 * h + 0.5))
+            for k in range(2 * WIDE):  # by distance in half bins
+                weight[k] = math.exp(-0.5 * (0.5 * k / h) ** 2)
+        least = significant * math.sqrt(n)
         excess[:] = 0.0
         if deep > 0.0 and not _may_be_deep(below, edges, width, least, deep - SLACK, reach, left, right):
             continue
@@ -159,6 +167,18 @@ def best_places(H, n, least, deep, reach, work, worth, place, depth):
             depth[j] = at_edge[place[j]]
 
 
+@_compiled(fastmath=FASTMATH)
+def project(Z, rows, direction, out):
+    """v.z of some rows. Z : (n, d). rows : (k,) int64. direction : (d,). out : (k,)."""
+    d = Z.shape[1]
+    for k in range(rows.shape[0]):
+        row = rows[k] & NATURAL
+        p = 0.0
+        for f in range(d):
+            p += direction[f] * Z[row, f]
+        out[k] = p
+
+
 @_compiled()
 def feature_histograms(Z, rows, clipped, mean, deviation, scale, H, counted):
     """Histograms of the features of some rows about their mean, in bins of 1/16 of their sd.
@@ -187,13 +207,14 @@ def feature_histograms(Z, rows, clipped, mean, deviation, scale, H, counted):
         mean[f] /= n
         deviation[f] = math.sqrt(max(0.0, deviation[f] / n - mean[f] * mean[f]))
         scale[f] = PER_SD / deviation[f] if deviation[f] > FLAT else 0.0
-    for k in range(rows.shape[0]):
-        row = rows[k]
-        if clipped[row]:
-            continue
-        for f in range(d):
-            u = (Z[row, f] - mean[f]) * scale[f] + HALF
-            H[f, int(min(max(u, 0.0), BINS - 1.0))] += 1
+    for first in range(0, d, TOGETHER):  # histograms that the nearest cache holds
+        for k in range(rows.shape[0]):
+            row = rows[k] & NATURAL
+            if clipped[row]:
+                continue
+            for f in range(first, min(first + TOGETHER, d)):
+                u = (Z[row, f] - mean[f]) * scale[f] + HALF
+                H[f, np.int64(min(max(u, 0.0), BINS - 1.0)) & NATURAL] += 1
     for f in range(d):
         if scale[f] == 0.0:
             H[f, :] = 0

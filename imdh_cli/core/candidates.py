@@ -100,9 +100,10 @@ def move_to_features(tree: Tree, scaling: Scaling, X: np.ndarray, without: np.nd
         if n < LEAST_ROWS:
             continue
         known = not fresh and tree.learned[i] > 0 and tree.variances[i] > 0
-        valleys.best_places(H, n, float(significant(d) * np.sqrt(n)), DEEP, REACH, work, worth, place, depths)
+        valleys.best_places(H, counted.repeat(d), significant(d), DEEP, REACH, work, worth, place, depths)
         worth[without] = 0.0
-        p = Z[here] @ tree.directions[i]
+        p = np.empty(len(here))
+        valleys.project(Z, here, tree.directions[i], p)
         cut = thresholds[i]
         counted_rows = ~clipped[here]
         own = 0.0
@@ -144,5 +145,5 @@ def _judge(u: np.ndarray, n: int, least: float, deep: float, work: np.ndarray) -
     bins = np.clip(np.floor(u * PER_SD) + HALF, 0, BINS - 1).astype(np.int64)
     H = np.bincount(bins, minlength=BINS)[None]
     worth, place, depth = np.empty(1), np.empty(1, dtype=np.int64), np.empty(1)
-    valleys.best_places(H, n, float(least * np.sqrt(n)), deep, 0, work, worth, place, depth)
+    valleys.best_places(H, np.array([n]), least, deep, 0, work, worth, place, depth)
     return float(worth[0]), float(depth[0])
