@@ -31,8 +31,8 @@ def _cgroup_quota() -> int | None:
     return None
 
 
-def settle_arrow() -> None:
-    """Signals are ours, and memory goes back to the system as soon as can be.
+def settle_arrow(threads: int) -> None:
+    """Signals are ours, its threads are as many as asked, memory goes back to the system at once.
 
     Arrow's own handlers lose some signals. Of a fit of 4 million rows of 20 the peak is 30 MB lower with
     jemalloc than with the default allocator, in the same time; it is not in every build of pyarrow.
@@ -40,6 +40,7 @@ def settle_arrow() -> None:
     import pyarrow as pa
 
     pa.enable_signal_handlers(False)
+    pa.set_cpu_count(threads)
     if "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
 

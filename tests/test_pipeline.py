@@ -150,7 +150,7 @@ class Memory:
         self.batches.append(batch)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2, 8])
 def test_labels_are_the_twins_in_the_order_of_the_rows(data, threads):
     path, X = data
     model = fitted(path, depth(DEPTH)).model
@@ -196,6 +196,19 @@ def test_an_error_of_the_source_is_raised_and_no_thread_stays(data, tmp_path, th
     with closing(source), pytest.raises(DataError, match="2 cells"):
         fit_rows(source, select_features(source, FeatureParams()), depth(2), threads=threads)
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_a_missing_cell_is_named_by_its_row_whichever_thread_meets_it(data, tmp_path, threads):
+    path, X = data
+    columns = {f"x{j + 1}": pa.array(X[:, j], mask=np.arange(len(X)) == 400) for j in range(3)}
+    pq.write_table(pa.table(columns), tmp_path / "holes.parquet")
+    model = fitted(path, depth(2)).model
+    source, _ = opened(tmp_path / "holes.parquet", batch_rows=17)
+    sink = Memory()
+    with closing(source), pytest.raises(DataError, match='row 401, column "x1": the value is missing'):
+        assign_rows(model, source, sink, AssignParams(), missing="error", threads=threads)
+    assert sum(batch.num_rows for batch in sink.batches) == 23 * 17  # the batches before it
 
 
 def test_more_clusters_than_the_tree_can_give_are_refused(data):

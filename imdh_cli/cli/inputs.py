@@ -111,5 +111,5 @@ def opened(locations: Sequence[str], params: SourceParams) -> closing[TableSourc
     """DATA, for a `with` statement."""
     from imdh_cli import sources
 
-    runtime.settle_arrow()
+    runtime.settle_arrow(params.threads)
     return closing(sources.open_source(locations, params))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,10 +19,13 @@ from imdh_cli.model import Model
 from imdh_cli.model.walk import labels_of_leaves
 from imdh_cli.params import AssignParams, Missing
 from imdh_cli.pipeline.feature_rows import OnProgress, Progress, name_of
-from imdh_cli.sources.base import Source
+from imdh_cli.sources.base import Chunk, Source
 from imdh_cli.workers import Workers, in_order
 
 BLOCK_ROWS = 8192  # standardised at a time
+Labelled = tuple[
+    pa.RecordBatch, Tally, np.ndarray
+]  # what is written, what was read, rows of -1 and each cluster
 WRITES = 5  # batches that are written or wait for it while the next one is labelled
 PATIENCE = 3.0  # seconds for a write under way when the run is interrupted
 
@@ -55,7 +59,7 @@ EXTRA_TYPES = {
 
 
 class Labeller:
-    """Matrix -> labels, and where asked the columns of EXTRA_TYPES, by a model's tree."""
+    """Matrix -> labels, and where asked the columns of EXTRA_TYPES, by a model's tree, in any thread."""
 
     def __init__(self, model: Model, clusters: int | None, extra: tuple[str, ...] = ()) -> None:
         labels = labels_of_leaves(model, clusters)
@@ -73,9 +77,7 @@ class Labeller:
         leaves[model.n_splits :] = True
         self._leaves = leaves
         self._stop = stop
-        d = model.n_features
-        self._Z = np.empty((BLOCK_ROWS, d))
-        self._clipped = np.empty(BLOCK_ROWS, dtype=np.bool_)
+        self._work = threading.local()  # Z and clipped, of each thread
         self._none = np.empty(0)
         self._paths = _paths(self._stop) if "path" in extra else None
 
@@ -93,10 +95,13 @@ class Labeller:
         other = np.empty(rows, dtype=np.int64) if {"runner_up", "border"} & {*self.extra} else None
         gap = np.empty(rows if other is not None else 0)
         s = self._scaling
+        work = self._work
+        if not hasattr(work, "Z"):
+            work.Z, work.clipped = np.empty((BLOCK_ROWS, X.shape[1])), np.empty(BLOCK_ROWS, dtype=np.bool_)
         for k in range(0, rows, BLOCK_ROWS):
             here = slice(k, min(rows, k + BLOCK_ROWS))
-            Z = self._Z[: here.stop - k]
-            kernel.standardise(X[here], s.center, s.scale, s.fill, s.limit, Z, self._clipped[: here.stop - k])
+            Z = work.Z[: here.stop - k]
+            kernel.standardise(X[here], s.center, s.scale, s.fill, s.limit, Z, work.clipped[: here.stop - k])
             tree = (model.directions, model.thresholds, model.projection_sd)
             kernel.descend(Z, self._stop, *tree, node[here], margin[here] if len(margin) else self._none)
             if leaf is not None:
@@ -153,7 +158,10 @@ def assign(
     threads: int = 1,
     on_progress: OnProgress | None = None,
 ) -> Assigned:
-    """Label every row; row i written is row i read, -1 where a row cannot be used."""
+    """Label every row; row i written is row i read, -1 where a row cannot be used.
+
+    One thread reads, `threads` make matrices and label them, one writes; bytes do not depend on how many.
+    """
     spec = model.spec if missing is None else replace(model.spec, missing=missing)
     labeller = Labeller(model, params.clusters, params.extra)
     schema = label_schema(params, source.kept_schema(params.keep))
@@ -162,30 +170,47 @@ def assign(
     names = pa.array([None, *labeller.names], pa.string())
     name = name_of(source)
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def labelled(chunk: Chunk, first_row: int) -> Labelled:
+        read = Tally()
+        X, used = extract(chunk, spec, read, first_row=first_row, source_name=name)
+        columns = labeller(X)
+        lost = None if used.all() else ~used
+        if lost is not None:
+            columns["cluster"][lost] = -1
+        arrays = list(chunk.kept.columns) if chunk.kept is not None else []
+        arrays.append(pa.array(columns["cluster"]))
+        if params.names:
+            arrays.append(names.take(pa.array(np.maximum(columns["cluster"], 0))))
+        arrays += [_array(extra, columns[extra], lost) for extra in params.extra]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return batch, read, np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
+
+    def tasks() -> Iterator[Callable[[], Labelled]]:
+        rows = 0
         for chunk in source.chunks(spec.source_columns, params.keep):
-            X, used = extract(chunk, spec, tally, first_row=tally.rows, source_name=name)
-            columns = labeller(X)
-            lost = None if used.all() else ~used
-            if lost is not None:
-                columns["cluster"][lost] = -1
-            sizes[:] += np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
-            arrays = list(chunk.kept.columns) if chunk.kept is not None else []
-            arrays.append(pa.array(columns["cluster"]))
-            if params.names:
-                arrays.append(names.take(pa.array(np.maximum(columns["cluster"], 0))))
-            arrays += [_array(extra, columns[extra], lost) for extra in params.extra]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield partial(labelled, chunk, rows)
+            rows += chunk.features.num_rows
+
+    def counted(made: Iterable[Labelled]) -> Iterator[pa.RecordBatch]:
+        nonlocal tally
+        for batch, read, clusters in made:
+            tally += read
+            sizes[:] += clusters
+            yield batch
             if on_progress is not None:
                 on_progress(Progress("labelling", tally.rows, source.rows, source.bytes_read, source.size))
 
     if threads == 1:
-        for batch in batches():
+        for batch in counted(task() for task in tasks()):
             sink.write(batch)
     else:
-        with Workers(1, "writer", PATIENCE) as workers:
-            writing = (partial(sink.write, batch) for batch in batches())
-            with closing(in_order(workers, writing, WRITES)) as written:
+        with (
+            Workers(threads, "label") as labellers,
+            Workers(1, "writer", PATIENCE) as writer,
+            closing(in_order(labellers, tasks(), threads + 1)) as made,
+        ):
+            writing = (partial(sink.write, batch) for batch in counted(made))
+            with closing(in_order(writer, writing, WRITES)) as written:
                 for _ in written:
                     pass
     return Assigned(tally, sizes, labeller.rows_then, labeller.names)

@@ -35,6 +35,7 @@ PAGE = 1 << 20  # bytes; the usual size of a page
 BATCH = 2 << 20  # bytes decoded at a time, by 8 bytes a cell
 WIDE_BATCH = 8 << 20  # where these are few rows: going on with a column costs as much as reading 600 cells
 WIDE_ROWS = 2048
+MANY_THREADS = 4  # from which on columns are decoded side by side, at a fifth more processor time
 FETCH = 256 << 20  # bytes of a remote row group that are held at once, at most
 BUFFER = 4 << 20  # bytes fetched for each column of a larger one
 NEAR = 64 << 10  # bytes read for each column of a file on this machine; pages are read as they are
@@ -140,9 +141,10 @@ class ParquetPart:
     def _batches(
         self, file: pq.ParquetFile, groups: Sequence[int], names: list[str], rows: int
     ) -> Iterator[pa.RecordBatch]:
+        many = self._params.threads >= MANY_THREADS
         # Of a remote file a whole row group is fetched at once, so one at a time.
         for some in [[g] for g in groups] if self._file.remote else [list(groups)]:
-            yield from file.iter_batches(rows, row_groups=some, columns=names, use_threads=False)
+            yield from file.iter_batches(rows, row_groups=some, columns=names, use_threads=many)
 
     def _leaves(self, names: Sequence[str]) -> list[int]:
         """The places of columns among the file's leaves, which nested columns have several of."""
