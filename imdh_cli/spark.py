@@ -245,8 +245,8 @@ def _first_rows(df: DataFrame) -> list[pa.Table]:
     """Some rows in the order of their partitions, in pieces: an identifier may begin again in each, since
     files are packed into partitions in any order."""
     row = F.monotonically_increasing_id().alias(ROW)
-    found = _to_arrow(df.select(row, *map(_quoted, df.columns)).limit(FIRST_ROWS))
-    found = found.sort_by(ROW).drop_columns([ROW])
+    found = _to_arrow(_plain_names(df).select(row, "*").limit(FIRST_ROWS))
+    found = found.sort_by(ROW).drop_columns([ROW]).rename_columns(df.columns)
     return [found.slice(k, RUN_ROWS) for k in range(0, max(1, len(found)), RUN_ROWS)]
 
 
@@ -259,7 +259,8 @@ def _levels(df: DataFrame, name: str) -> list[str]:
 def _bound(df: DataFrame, model: Model, missing: Missing | None) -> FeatureSpec:
     """The model's features, which must be columns of the DataFrame."""
     with _driver_errors():
-        bind_features(table_source(_to_arrow(df.limit(1)), name="the DataFrame"), model.spec)
+        first = _to_arrow(_plain_names(df).limit(1)).rename_columns(df.columns)
+        bind_features(table_source(first, name="the DataFrame"), model.spec)
     return model.spec if missing is None else replace(model.spec, missing=missing)
 
 

@@ -223,7 +223,7 @@ def test_a_missing_column_and_a_doubled_one_are_errors(tmp_path: Path) -> None:
         opened(arrow(tmp_path / "t.arrow", table(3))).chunks(["x", "z"])
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(DataError, match='2 columns are called "a": columns 1 and 2'):
-        opened(arrow(tmp_path / "t.arrow", twice))
+        opened(arrow(tmp_path / "t.arrow", twice)).chunks(["a"])
 
 
 def test_dictionaries_that_change_between_batches_are_read_right(tmp_path: Path) -> None:

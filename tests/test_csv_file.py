@@ -473,13 +473,11 @@ def test_a_header_of_numbers_is_noted_and_no_header_keeps_the_row() -> None:
     assert numbers(stream(b"1,2\n3,4\n", header=False)) == {"column_1": [1.0, 3.0], "column_2": [2.0, 4.0]}
 
 
-def test_columns_of_one_name_are_an_error_with_their_positions() -> None:
-    with pytest.raises(DataError, match='"x": columns 1, 3 and 4'):
-        stream(b"x,y,x,x\n1,2,3,4\n")
-    with pytest.raises(DataError) as caught:
-        stream(b"1,1\n2,3\n")
-    assert caught.value.hint is not None
-    assert "--no-header" in caught.value.hint
+def test_several_columns_of_one_name_are_told_with_their_places() -> None:
+    part = stream(b"x,y,x,x\n1,2,a,4\n")
+    assert part.repeated == {"x": (1, 3, 4)}
+    assert types(part) == {"x": FLOAT, "y": FLOAT}  # one of them is a number
+    assert numbers(part, ["y"]) == {"y": [2.0]}
 
 
 def test_a_name_nearly_right_gets_a_suggestion() -> None:

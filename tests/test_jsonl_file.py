@@ -99,7 +99,7 @@ def test_numbers_are_doubles_whatever_comes_first(tmp_path: Path) -> None:
         ('{"x": NaN}', "nan"), ('{"x": "1.5"}', 1.5), ('{"x": true}', 1.0), ('{"x": false}', 0.0),
         ('{"x": 1e400}', float("inf")), ('{"x": -Infinity}', float("-inf")), ("null", None),
         ('{"x": 12345678901234567890}', 1.2345678901234567e19),
-        ('{"x": 1, "x": 2}', 2.0), ('{"x": 3, "q": [{"deep": {}}]}', 3.0), (' {"x" : 4 } ', 4.0),
+        ('{"x": 3, "q": [{"deep": {}}]}', 3.0), (' {"x" : 4 } ', 4.0),
     ],
 )  # fmt: skip
 def test_an_odd_value_among_numbers(written: str, read: Any, tmp_path: Path) -> None:

@@ -129,11 +129,12 @@ def test_dots_in_a_name_are_part_of_the_name(tmp_path: Path) -> None:
         source.chunks(["s.c"])
 
 
-def test_two_columns_of_one_name_are_an_error_with_positions(tmp_path: Path) -> None:
+def test_two_columns_of_one_name_are_an_error_with_positions_where_they_are_asked_for(tmp_path: Path) -> None:
     content = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "a"])
     path = parquet(tmp_path / "t.parquet", content)
     with pytest.raises(DataError, match=r't\.parquet: 2 columns are called "a": columns 1 and 3'):
-        opened(path)
+        opened(path).chunks(["a"])
+    assert features_of(opened(path).chunks(["b"])) == content.select(["b"])
 
 
 def test_a_file_without_rows_is_read(tmp_path: Path) -> None:

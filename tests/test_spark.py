@@ -168,6 +168,17 @@ def test_what_cannot_be_is_one_error_on_the_driver(engine, df, what, message):
     assert "\n" not in caught.value.message
 
 
+def test_a_name_that_several_columns_have_is_an_error_where_it_is_used(engine, session):
+    rows = [(float(i % 7), i % 5, float(i % 3)) for i in range(300)]
+    df = session.createDataFrame(rows, ["a", "b", "c"]).toDF("a", "b", "b")
+    model = engine.fit(df, exclude="b")
+    assert model.feature_names == ["a"]
+    assert sum(model.cluster_sizes()) == 300
+    assert engine.assign(df, model).toArrow().num_rows == 300
+    with pytest.raises(ImdhError, match='2 columns are called "b": columns 2 and 3'):
+        engine.fit(df)
+
+
 def test_what_the_options_would_not_take_is_refused_before_anything_is_read(engine):
     for call, message in (
         (lambda: engine.fit(None, missing="foo"), "missing='foo' is not"),

@@ -244,6 +244,8 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
             out.add(name, "from the names of folders")
         elif name in source.id_columns:
             out.add(name, "an index written by pandas", "it is used when named with -c")
+        elif name in source.repeated and not _is_wanted(name, kind, params):
+            out.add(name, "several columns have this name", "rename all but one of them to use it")
         elif name in void or kind == "empty throughout":
             known = source.rereadable or kind == "empty throughout"
             later = "" if known else f" in the first rows; {typed('-c', name)} uses it all the same"
@@ -272,6 +274,7 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
             words.append(name)
     for name, (what_to_do, shown) in _text_advice(source, words).items():
         out.add(name, "text", what_to_do, shown)
+    source.check([name for name in chosen if name in source.repeated])
     absent = source.absent
     for name in [n for n in chosen if n in absent]:
         out.add(name, f"not in {absent[name]}", "a feature has to be in every file")
@@ -298,6 +301,12 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
             _check_rows(source)
         raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out.pairs))
     return Selection(_spec(chosen, levels, lists, params), out.pairs, out.notes() + notes, params.ids)
+
+
+def _is_wanted(name: str, kind: str, params: FeatureParams) -> bool:
+    """Whether a column would be a feature if no other had its name."""
+    texts = params.categorical == "onehot" or name in (*params.parse, *params.onehot)
+    return kind == "number" or (kind == "text" and texts)
 
 
 def _in_numbers(source: Source, name: str) -> str | None:

@@ -26,9 +26,9 @@ from imdh_cli.sources.base import (
     Chunk,
     Fragment,
     check_columns,
-    check_unique,
     chunks_of,
     first_rows,
+    one_of_each,
     pandas_index,
 )
 from imdh_cli.sources.file import Stored, peeked
@@ -67,15 +67,15 @@ class ArrowPart:
         try:
             with self._open() as opened:
                 reader = pa.ipc.open_file(opened)
-                schema = reader.schema
                 self._batches: int = reader.num_record_batches
                 self._lies_open = file.path is not None and not _is_packed(opened)
                 self.rows: int | None = _count_rows(reader)
-                check_unique(schema.names, self.name)
+                self.id_columns = pandas_index(reader.schema)
+                self._stored = reader.schema.remove_metadata()
+                self.schema: pa.Schema
+                self.schema, self.repeated = one_of_each(self._stored)
         except BROKEN as error:
             raise self._broken("Arrow", error) from error
-        self.id_columns = pandas_index(schema)
-        self.schema: pa.Schema = schema.remove_metadata()
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         check_columns([*features, *keep], self.schema.names, self.name)
@@ -108,7 +108,7 @@ class ArrowPart:
         batches: Sequence[int],
         row: int = 0,
     ) -> Iterator[Chunk]:
-        take = _Take(self.schema, features, keep)
+        take = _Take(self._stored, features, keep)
         # Where a column need not be unpacked it costs nothing to have it, and pyarrow makes room for
         # all of a batch when it is to take some columns of it.
         options = pa.ipc.IpcReadOptions() if self._lies_open else take.options
@@ -184,8 +184,13 @@ class ArrowStreamPart:
         schema, batches = self._open()
         if not self.rereadable:
             self._begun = batches
-        self.id_columns = pandas_index(schema)
-        self.schema: pa.Schema = schema.remove_metadata()
+        try:
+            self.id_columns = pandas_index(schema)
+            self._stored = schema.remove_metadata()
+            self.schema: pa.Schema
+            self.schema, self.repeated = one_of_each(self._stored)
+        except BROKEN as error:
+            raise self._broken("Arrow", error) from error
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         check_columns([*features, *keep], self.schema.names, self.name)
@@ -207,7 +212,7 @@ class ArrowStreamPart:
         while have < rows and (batch := next(source, None)) is not None:
             self._sampled.append(batch)
             have += batch.num_rows
-        table = pa.Table.from_batches(self._sampled) if self._sampled else self.schema.empty_table()
+        table = pa.Table.from_batches(self._sampled) if self._sampled else self._stored.empty_table()
         if self.rereadable:
             self._sampled = []
         return table.select(names).slice(0, rows).replace_schema_metadata(None)
@@ -216,7 +221,7 @@ class ArrowStreamPart:
         self._begun, self._sampled = None, []
 
     def _read(self, features: Sequence[str], keep: Sequence[str]) -> Iterator[Chunk]:
-        take = _Take(self.schema, features, keep)
+        take = _Take(self._stored, features, keep)
         row = 0
         for batch in self._all():
             self.bytes_read += batch.nbytes
@@ -241,7 +246,6 @@ class ArrowStreamPart:
             if inside:
                 file.read(8)  # the magic and its padding; a stream follows, then the footer
             stream = pa.ipc.open_stream(pa.PythonFile(file))
-            check_unique(stream.schema.names, self.name)
             return stream.schema, self._iterate(stream, file, inside)
         except BROKEN as error:
             file.close()

@@ -13,16 +13,18 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from imdh_cli.errors import DataError
-from imdh_cli.sources.nested import cells_per_row
+from imdh_cli.sources.nested import cells_per_row, is_number
 from imdh_cli.words import quoted
 
 Opener = Callable[[], BinaryIO]  # a fresh binary file object, at its start
+Repeated = Mapping[str, tuple[int, ...]]  # names that several columns have -> the places of these, from 1 on
 
 DOUBLE = '"'
 
@@ -81,6 +83,7 @@ class Reader(Protocol):
     typed : cells have types of their own. Otherwise what a column is was told from some of its cells, and
         passthrough columns are the text they are.
     parallel_fragments : several fragments may be read at the same time, each in a thread of its own.
+    repeated : names that several columns have. One of each is in the schema; none of them is ever asked for.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Reader(Protocol):
     id_columns: tuple[str, ...]
     bytes_read: int
     bad_rows: int
+    repeated: Repeated
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]: ...
 
@@ -118,6 +122,7 @@ class Source(Protocol):
     hive_columns : from `key=value` folders; never features.
     id_columns : known to be an index (pandas metadata).
     absent : columns that some part does not have -> the first such part.
+    repeated : names that several columns of a part have -> that part and their places, in words.
     null_values : as `--null-value` says them, the model's too.
     derived : columns that `expose` made -> the column of the input and the way to the field within it.
     """
@@ -132,6 +137,7 @@ class Source(Protocol):
     hive_columns: tuple[str, ...]
     id_columns: tuple[str, ...]
     absent: dict[str, str]
+    repeated: dict[str, str]
     null_values: tuple[str, ...]
     derived: dict[str, tuple[str, ...]]
 
@@ -264,16 +270,31 @@ def check_columns(wanted: Iterable[str], names: Sequence[str], where: str) -> No
     raise DataError(f"{where}: no {word} {quoted(lost)}", hint)
 
 
-def check_unique(names: Sequence[str], where: str, hint: str = "rename all but one of them") -> None:
-    """Raise DataError when two columns have one name; ValueError for a name that is no UTF-8."""
+def repeated(names: Sequence[str]) -> Repeated:
+    """The names that several columns have, and their places; ValueError for a name that is no UTF-8."""
     if len(set(names)) == len(names):
-        return
+        return MappingProxyType({})
     places: dict[str, list[int]] = {}
     for i, name in enumerate(names):
         places.setdefault(name, []).append(i + 1)
-    twice, at = next((n, at) for n, at in places.items() if len(at) > 1)
-    listed_at = ", ".join(map(str, at[:-1])) + f" and {at[-1]}"
-    raise DataError(f'{where}: {len(at)} columns are called "{twice}": columns {listed_at}', hint)
+    return {name: tuple(at) for name, at in places.items() if len(at) > 1}
+
+
+def one_of_each(schema: pa.Schema) -> tuple[pa.Schema, Repeated]:
+    """The columns without those that have the name of another; and these names.
+
+    Of several the first that holds numbers stands for all: nobody should have to look for the one that would
+    have been a feature.
+    """
+    several = repeated(schema.names)
+    if not several:
+        return schema, several
+    chosen: dict[str, pa.Field] = {}
+    for column in schema:
+        known = chosen.setdefault(column.name, column)
+        if is_number(column.type) and not is_number(known.type):
+            chosen[column.name] = column
+    return pa.schema(list(chosen.values())), several
 
 
 def pandas_index(schema: pa.Schema) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pyarrow.interchange
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Fragment, check_columns, check_unique, chunks_of, first_rows
+from imdh_cli.sources.base import Chunk, Fragment, check_columns, chunks_of, first_rows, one_of_each
 from imdh_cli.sources.table import TableSource
 
 
@@ -27,14 +27,14 @@ class MemoryPart:
 
     def __init__(self, table: pa.Table, params: SourceParams, name: str) -> None:
         self.name = name
-        self.schema: pa.Schema = table.schema.remove_metadata()
+        self.schema: pa.Schema
+        self.schema, self.repeated = one_of_each(table.schema.remove_metadata())
         self.rows: int | None = table.num_rows
         self.size: int | None = table.nbytes
         self.notes: list[str] = []
         self.bytes_read = 0
         self._table = table
         self._params = params
-        check_unique(self.schema.names, name)
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         check_columns([*features, *keep], self.schema.names, self.name)
@@ -62,7 +62,7 @@ class MemoryPart:
     def _read(
         self, features: Sequence[str], keep: Sequence[str], table: pa.Table, row: int
     ) -> Iterator[Chunk]:
-        wanted = list(dict.fromkeys([*features, *keep])) or self.schema.names[:1]
+        wanted: list[str] | list[int] = list(dict.fromkeys([*features, *keep])) or [0]
         for batch in table.select(wanted).to_batches(max_chunksize=self._params.batch_rows):
             yield from chunks_of(batch, features, keep, self._params.batch_rows, (self.name, row))
             row += batch.num_rows

@@ -17,7 +17,16 @@ import pyarrow as pa
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import BROKEN, CELLS, Chunk, Fragment, check_columns, first_rows
+from imdh_cli.sources.base import (
+    BROKEN,
+    CELLS,
+    Chunk,
+    Fragment,
+    Repeated,
+    check_columns,
+    first_rows,
+    repeated,
+)
 from imdh_cli.sources.file import Stored
 from imdh_cli.workers import prefetch
 
@@ -46,6 +55,7 @@ class NpyPart:
     rereadable = True
     bad_rows = 0
     id_columns: tuple[str, ...] = ()
+    repeated: Repeated = repeated(())
 
     def __init__(self, file: Stored, params: SourceParams) -> None:
         self.name = file.name

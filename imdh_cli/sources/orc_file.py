@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, check_unique, chunks_of, first_rows
+from imdh_cli.sources.base import BROKEN, Chunk, Fragment, check_columns, chunks_of, first_rows, one_of_each
 from imdh_cli.sources.file import Stored
 from imdh_cli.sources.nested import cells_per_row
 from imdh_cli.workers import prefetch
@@ -46,10 +46,10 @@ class OrcPart:
         self._stripe_rows: list[int] | None = None
         try:
             opened = self._open()
-            self.schema: pa.Schema = opened.schema.remove_metadata()
+            self.schema: pa.Schema
+            self.schema, self.repeated = one_of_each(opened.schema.remove_metadata())
             self.rows: int | None = opened.nrows
             self._stripes: int = opened.nstripes
-            check_unique(self.schema.names, self.name)
         except BROKEN as error:
             raise file.broken("ORC", error) from error
 

@@ -24,8 +24,8 @@ from imdh_cli.sources.base import (
     Chunk,
     Fragment,
     check_columns,
-    check_unique,
     first_rows,
+    one_of_each,
     pandas_index,
 )
 from imdh_cli.sources.file import Stored
@@ -69,15 +69,15 @@ class ParquetPart:
         opened = self._open()
         self._held = opened if file.few else None
         try:
-            self.schema: pa.Schema = opened.schema_arrow
-            check_unique(self.schema.names, self.name)
+            stored: pa.Schema = opened.schema_arrow
+            self.schema, self.repeated = one_of_each(stored.remove_metadata())
             self.rows: int | None = opened.metadata.num_rows
-            self._flat = opened.metadata.num_columns == len(self.schema)
+            self._flat = opened.metadata.num_columns == len(stored)
             self._groups = opened.num_row_groups
         except BROKEN as error:
             raise self._file.broken("Parquet", error) from error
-        self.id_columns = pandas_index(self.schema)
-        self.schema = self.schema.remove_metadata()
+        self.id_columns = pandas_index(stored)
+        self._stored = stored.remove_metadata()
 
     def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
         check_columns([*features, *keep], self.schema.names, self.name)
@@ -149,9 +149,9 @@ class ParquetPart:
     def _leaves(self, names: Sequence[str]) -> list[int]:
         """The places of columns among the file's leaves, which nested columns have several of."""
         if self._flat:
-            return [self.schema.get_field_index(name) for name in names]
-        ends = list(accumulate(_leaf_count(kind) for kind in self.schema.types))
-        spans = [(i and ends[i - 1], ends[i]) for i in map(self.schema.get_field_index, names)]
+            return [self._stored.get_field_index(name) for name in names]
+        ends = list(accumulate(_leaf_count(kind) for kind in self._stored.types))
+        spans = [(i and ends[i - 1], ends[i]) for i in map(self._stored.get_field_index, names)]
         return [leaf for start, end in spans for leaf in range(start, end)]
 
     def _cells(self, names: Sequence[str]) -> int:

@@ -12,13 +12,13 @@ import pyarrow.types as pt
 
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, check_columns, typed
+from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, Repeated, check_columns, typed
 from imdh_cli.sources.csv.errors import shown, word_hint
-from imdh_cli.sources.csv.numbers import USUAL_NULLS, spelled_plainly, to_numbers
+from imdh_cli.sources.csv.numbers import USUAL_NULLS, all_numbers, spelled_plainly, to_numbers
 from imdh_cli.sources.nested import field_within, is_list, take_field, to_vectors
 from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.promote import promoted
-from imdh_cli.words import quoted
+from imdh_cli.words import listing, quoted
 
 Schemas = tuple[pa.Schema, pa.Schema]  # of the features and of what is passed through
 
@@ -33,6 +33,7 @@ class TableSource:
     - A column that a part does not have is null there when it is passed through. As a feature it is
       an error that names the file: a whole file of missing cells is never meant. `absent` tells
       which columns those are, so that a default choice can leave them out.
+    - Several columns of one name are one column here, and an error only when that is asked for.
     - A field within structs is a column once it was asked for by `expose`. Lists that `expect` was told the
       length of are fixed-size lists among the features, and what they are among the columns passed through.
     - Passthrough columns of a dictionary type are decoded: dictionaries differ from batch to batch,
@@ -136,6 +137,8 @@ class TableSource:
         where = self.parts[0].name if len(self.parts) == 1 else f"{len(self.parts)} files"
         check_columns([*features, *keep], self.schema.names, where)
         for name in map(self._own, [*features, *keep]):
+            if name in self.repeated:
+                raise DataError(self.repeated[name], self._apart(name))
             if name in self._conflicts:
                 raise DataError(self._conflicts[name], f"convert one of them, or use {typed('-x', name)}")
             if name in self.absent and name in set(map(self._own, features)):
@@ -232,20 +235,24 @@ class TableSource:
     def _unite(self) -> None:
         """The schema of all parts, and notes on where they differ."""
         self._layouts: list[pa.Schema] = []  # the different schemas
+        self._repeated: list[Repeated] = []  # of each layout
         self._layout_of: list[int] = []  # of each part, the place in `_layouts`
         first: list[str] = []  # of each layout, the first part that has it
         for reader in self._readers:
             # Most folders hold one schema, so the last few are compared and no more.
             recent = range(max(len(self._layouts) - 8, 0), len(self._layouts))
-            at = next((k for k in recent if self._layouts[k].equals(reader.schema)), None)
+            layout = (reader.schema, reader.repeated)
+            at = next((k for k in recent if (self._layouts[k], self._repeated[k]) == layout), None)
             if at is None:
                 at = len(self._layouts)
                 self._layouts.append(reader.schema)
+                self._repeated.append(reader.repeated)
                 first.append(reader.name)
             self._layout_of.append(at)
         self._names = [frozenset(s.names) - set(self.hive_columns) for s in self._layouts]
         self._conflicts: dict[str, str] = {}
         self._union_notes: list[str] = []
+        self._note_repeated(first)
         self._merge(first)
 
     def _merge(self, first: list[str]) -> None:
@@ -279,6 +286,23 @@ class TableSource:
         self.schema = pa.schema(list(fields.values()))
         self.expose(list(self.derived))
         self._note_absent(first)
+
+    def _note_repeated(self, first: list[str]) -> None:
+        self.repeated: dict[str, str] = {}
+        for names, part in zip(self._repeated, first, strict=True):
+            places = {n: f"columns {listing(list(map(str, at)))}" for n, at in names.items()}
+            for name, at in names.items():
+                said = f'{part}: {len(at)} columns are called "{name}": {places[name]}'
+                self.repeated.setdefault(name, said)
+            if names:
+                which = listing([f'"{name}" ({places[name]})' for name in names])
+                self._union_notes.append(f"{part}: several columns of one name cannot be used: {which}")
+
+    def _apart(self, name: str) -> str:
+        """What to do about several columns of one name that is used."""
+        if not self.typed and all_numbers([name], self._params.decimal):
+            return "if the first line is data, add --no-header"
+        return f"rename all but one of them, or fit with {typed('-x', name)}"
 
     def _note_absent(self, first: list[str]) -> None:
         self.absent: dict[str, str] = {}  # columns that some part does not have -> the first such

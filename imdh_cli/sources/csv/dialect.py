@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from imdh_cli.errors import PIPE, DataError, UsageError
-from imdh_cli.sources.base import check_unique
+from imdh_cli.sources.base import Repeated, repeated
 from imdh_cli.sources.csv.numbers import all_numbers, to_numbers
 from imdh_cli.sources.csv.scanner import Scanner, line_count
 from imdh_cli.sources.signatures import shell_word
@@ -31,6 +31,8 @@ class Dialect:
     lines : line ends before it.
     first_end : where the first record that is not blank ends.
     nameless : the columns that a header gives no name.
+    repeated : the names that it gives to several. The second of them is called `name NUL 2`, and so on, so
+        that `names` differ; no name of a file holds a NUL.
     """
 
     delimiter: bytes
@@ -40,6 +42,7 @@ class Dialect:
     first_end: int
     notes: list[str] = field(default_factory=list)
     nameless: frozenset[str] = frozenset()
+    repeated: Repeated = field(default_factory=dict)
 
 
 def given_delimiter(text: str | None) -> bytes | None:
@@ -123,10 +126,10 @@ def dialect_of(
     extra = f"column_{len(first) + 1}".encode()
     if extra not in first and _trailing(head, scanner, len(first), complete):
         first.append(b"")
-    names = _names(first, name, encoding, decimal, notes)
+    names, several = _names(first, name, encoding, decimal, notes)
     lines = line_count(head[:behind])
     nameless = frozenset(n for n, cell in zip(names, first, strict=True) if not cell)
-    return Dialect(chosen, names, min(behind, len(head)), lines, end, notes, nameless)
+    return Dialect(chosen, names, min(behind, len(head)), lines, end, notes, nameless, several)
 
 
 def _check_titles(head: bytes, name: str, delimiter: bytes | None, decimal: str, *, complete: bool) -> None:
@@ -237,13 +240,15 @@ def _suspect(first: bytes, name: str, chosen: bytes, notes: list[str]) -> None:
             return
 
 
-def _names(cells: list[bytes], name: str, encoding: str, decimal: str, notes: list[str]) -> tuple[str, ...]:
+def _names(
+    cells: list[bytes], name: str, encoding: str, decimal: str, notes: list[str]
+) -> tuple[tuple[str, ...], Repeated]:
+    """Different names, and which of them are repeated, by `Dialect`."""
     try:
         names = [cell.decode(encoding) for cell in cells]
     except UnicodeDecodeError as error:
         raise undecodable(f"{name}, header", encoding, error) from error
-    numeric = all_numbers(names, decimal)
-    if numeric:
+    if all_numbers(names, decimal):
         notes.append(f"{name}: the header is all numbers; if it is the first row of data, add --no-header")
     for i, cell in enumerate(names):
         if "\x00" in cell:
@@ -253,6 +258,8 @@ def _names(cells: list[bytes], name: str, encoding: str, decimal: str, notes: li
             )
         if not cell:
             names[i] = f"column_{i + 1}"
-    hint = "if the first line is data, add --no-header" if numeric else "rename them in the header"
-    check_unique(names, name, hint)
-    return tuple(names)
+    several = repeated(names)
+    for same, places in several.items():
+        for place in places[1:]:
+            names[place - 1] = f"{same}\x00{place}"
+    return tuple(names), several

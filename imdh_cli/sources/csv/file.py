@@ -212,6 +212,7 @@ class CsvPart:
         else:
             self._head, self._stream = head, text
         nulls = Nulls.of(self._params.null_values or (), self._dialect.names)
+        self.repeated = self._dialect.repeated
         self._layout = Layout(
             names=self._dialect.names,
             delimiter=self._dialect.delimiter,

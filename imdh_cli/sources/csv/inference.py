@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.types as pt
 
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.compression import Read, filled
@@ -90,7 +91,12 @@ class Survey:
             seen = self._evidence[name]
             return seen.numeric and (name not in self._dialect.nameless or seen.numbers > 0)
 
-        return pa.schema((n, pa.float64() if number(n) else pa.string()) for n in self._evidence)
+        types: dict[str, pa.DataType] = {}
+        for name in self._evidence:
+            own = name.partition("\x00")[0]  # see `Dialect.repeated`
+            kind = pa.float64() if number(name) else pa.string()
+            types[own] = kind if pt.is_floating(kind) else types.get(own, kind)
+        return pa.schema(list(types.items()))
 
     def notes(self) -> list[str]:
         """Text columns whose cells are numbers but for a decimal comma."""
@@ -115,9 +121,9 @@ class Survey:
             return
         words = []
         for field, column in zip(table.schema, table.columns, strict=True):
-            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+            if pt.is_integer(field.type) or pt.is_floating(field.type):
                 self._evidence[field.name].numbers += len(column) - column.null_count
-            elif not pa.types.is_null(field.type):
+            elif not pt.is_null(field.type):
                 words.append(field.name)
         if words:
             table, _ = _read(whole, self._layout, words)

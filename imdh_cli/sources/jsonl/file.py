@@ -25,18 +25,19 @@ import pyarrow as pa
 
 from imdh_cli.errors import PIPE, DataError
 from imdh_cli.params import SourceParams
-from imdh_cli.sources.base import Chunk, Fragment, check_columns
+from imdh_cli.sources.base import Chunk, Fragment, Repeated, check_columns, repeated
 from imdh_cli.sources.compression import Read, filled, prefixed
 from imdh_cli.sources.csv.dialect import undecodable
 from imdh_cli.sources.csv.errors import shown, spent, too_long, word_hint
 from imdh_cli.sources.csv.scanner import MAX_RECORD
 from imdh_cli.sources.encoding import encoding_of
 from imdh_cli.sources.file import Stored
-from imdh_cli.sources.jsonl.inference import DOUBLE, Evidence, loads
+from imdh_cli.sources.jsonl.inference import DOUBLE, Evidence, Record, loads
 from imdh_cli.sources.jsonl.parser import Fault, Parser, Rows
 from imdh_cli.sources.nulls import Nulls
 from imdh_cli.sources.signatures import shell_word
 from imdh_cli.sources.text_file import OpenText, TextFile
+from imdh_cli.words import quoted
 from imdh_cli.workers import ordered_map
 
 BLOCK = 2 << 20  # bytes parsed at a time
@@ -59,6 +60,7 @@ class JsonPart:
     typed = False
     parallel_fragments = True
     id_columns: tuple[str, ...] = ()
+    repeated: Repeated = repeated(())  # a record's own fault
 
     def __init__(self, file: Stored, params: SourceParams) -> None:
         self.name = file.name
@@ -175,9 +177,14 @@ class JsonPart:
                 record = loads(line)
             except (ValueError, RecursionError) as error:
                 record = error
-            if isinstance(record, dict):
+            if isinstance(record, Record):
                 for name, value in record.items():
                     self._fields.setdefault(name, Evidence()).see(value)
+                if record.twice and not self.notes:
+                    said = (
+                        f"{quoted(sorted(record.twice))} with several values in a record cannot be used there"
+                    )
+                    self.notes.append(f"{self.name}: {said}")
             elif first:
                 raise _no_lines(self.name, k + 1, line)
             first = False
@@ -283,9 +290,7 @@ class JsonPart:
             return undecodable(f"{self.name}, line {line}", self._text.encoding.name, fault)
         place = f"{self.name}, line {lines + fault.line + 1}"
         if fault.error is not None:
-            return DataError(
-                f"{place}: no JSON object: {fault.error}", "mend the line, or add --on-bad-row skip"
-            )
+            return DataError(f"{place}: {fault.error}", "mend the line, or add --on-bad-row skip")
         what = f"{place}, column {shown(fault.column)}: {shown(fault.value)} is not a number"
         return DataError(what, word_hint(fault.column, fault.value, free=True))
 

@@ -18,7 +18,24 @@ class Number(str):
     """A number as it is written."""
 
 
-loads = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=Number).decode
+class Record(dict[str, Any]):
+    """An object; `twice` are the names that it gives several values to, of which the last is held."""
+
+    twice: frozenset[str]
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, Any]]) -> Record:
+        """From its names and values."""
+        record = cls(pairs)
+        record.twice = frozenset()
+        if len(record) < len(pairs):
+            record.twice = frozenset(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
+        return record
+
+
+loads = json.JSONDecoder(
+    object_pairs_hook=Record.of, parse_int=Number, parse_float=Number, parse_constant=Number
+).decode
 
 
 @dataclass

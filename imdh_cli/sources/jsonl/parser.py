@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from imdh_cli.sources.csv.numbers import USUAL_NULLS, to_numbers
 from imdh_cli.sources.encoding import Encoding, check_utf8, to_utf8
-from imdh_cli.sources.jsonl.inference import Number, loads
+from imdh_cli.sources.jsonl.inference import Number, Record, loads
 from imdh_cli.sources.nulls import Nulls
 
 
@@ -27,7 +27,7 @@ class Fault(NamedTuple):
     """The first line of a block that cannot be used.
 
     line, row : its place among the lines, and the records, of the block. error : for a line that is no
-    record. column, value : of a wrong cell.
+    record, or one that says what is asked for twice. column, value : of a wrong cell.
     """
 
     line: int
@@ -121,20 +121,18 @@ class Parser:
 
     def _slowly(self, data: bytes) -> Rows | Fault:
         """Line by line, for a block in which something is out of the ordinary."""
-        records: list[dict[str, Any]] = []
+        asked = dict.fromkeys([*self.features, *self.keep])
+        records: list[Record] = []
         places: list[int] = []
         faults: list[Fault] = []
         for k, line in enumerate(data.decode().split("\n")):
             if not line.strip():
                 continue
-            try:
-                record = loads(line)
-                record = {} if record is None else record  # as pyarrow has it: all its fields are missing
-                if not isinstance(record, dict):
-                    raise ValueError("it is another kind of value")
-            except (ValueError, RecursionError) as error:
-                faults.append(Fault(k, len(records), str(error)))
-                record = {}
+            record, error = _record(line)
+            error = error or next((f'"{n}" has two values' for n in asked if n in record.twice), None)
+            if error is not None:
+                faults.append(Fault(k, len(records), error))
+                record = Record.of([])
             records.append(record)
             places.append(k)
         n = len(records)
@@ -174,6 +172,18 @@ class Parser:
         return pa.array(cells, kind), wrong
 
 
+def _record(line: str) -> tuple[Record, str | None]:
+    """The record of a line, and why it is none."""
+    try:
+        record = loads(line)
+    except (ValueError, RecursionError) as error:
+        return Record.of([]), f"no JSON object: {error}"
+    if record is None:  # as pyarrow has it: all its fields are missing
+        return Record.of([]), None
+    said = None if isinstance(record, Record) else "no JSON object: it is another kind of value"
+    return (record if said is None else Record.of([])), said
+
+
 def _nested(value: Any, kind: pa.DataType) -> Any:
     """A value for an Arrow array; ValueError or TypeError for one of another kind."""
     if value is None:
@@ -185,7 +195,7 @@ def _nested(value: Any, kind: pa.DataType) -> Any:
             raise TypeError
         return [_nested(v, kind.value_type) for v in value]
     if pt.is_struct(kind):
-        if not isinstance(value, dict):
+        if not isinstance(value, Record) or any(f.name in value.twice for f in kind):
             raise TypeError
         return {f.name: _nested(value.get(f.name), f.type) for f in kind}
     return _text(value)
