@@ -97,8 +97,9 @@ def extract(
     """
     batch = chunk.features
     n = batch.num_rows
-    at = chunk.origin or (source_name, first_row)
-    X, squares, unseen = _matrix(batch, spec, at[0])
+    origin = chunk.origin or (source_name, first_row)
+    chunk = chunk._replace(origin=origin)
+    X, squares, unseen = _matrix(batch, spec, origin[0])
     for name, count in unseen.items():
         tally.unseen[name] = tally.unseen.get(name, 0) + count
     tally.rows += n
@@ -108,7 +109,7 @@ def extract(
     # test is False for NaN.
     suspects = np.flatnonzero(used & ~(squares <= LARGEST**2))
     if len(suspects):
-        _treat(X, used, suspects, spec, tally, at)
+        _treat(X, used, suspects, spec, tally, chunk)
     if len(suspects) or chunk.bad is not None:
         X[~used] = 0.0
     tally.used += int(used.sum())
@@ -121,7 +122,7 @@ def _treat(
     suspects: np.ndarray,
     spec: FeatureSpec,
     tally: Tally,
-    at: tuple[str, int | None],
+    chunk: Chunk,
 ) -> None:
     """Count what is missing or infinite in these rows and apply the policy, in place."""
     rows = X[suspects]
@@ -129,7 +130,7 @@ def _treat(
     broken = ~finite.all(axis=1)  # the sum of many large squares is larger than each
     if spec.missing == "error" and broken.any():
         k = int(np.argmax(broken))
-        raise _missing_cell(rows[k], int(suspects[k]), spec, at)
+        raise _missing_cell(rows[k], chunk.where(int(suspects[k])), spec)
     owners = np.array(spec.owners)
     for i in np.unique(owners[~finite.all(axis=0)]):
         # A column of texts or of lists counts once a row, not once for each level or item.
@@ -150,15 +151,14 @@ def _count(counts: dict[str, int], name: str, n: int) -> None:
         counts[name] = counts.get(name, 0) + n
 
 
-def _missing_cell(cells: np.ndarray, i: int, spec: FeatureSpec, at: tuple[str, int | None]) -> DataError:
+def _missing_cell(cells: np.ndarray, where: str, spec: FeatureSpec) -> DataError:
     j = int(np.argmin(np.abs(cells) <= LARGEST))
     column = spec.columns[spec.owners[j]]
     name = column.name if column.items is None else spec.names[j]
     what = "missing" if np.isnan(cells[j]) else "infinite"
     what = f"beyond {LARGEST:g}" if np.isfinite(cells[j]) else what
-    row = "" if at[1] is None else f", row {at[1] + i + 1}"
     return DataError(
-        f'{at[0]}{row}, column "{name}": the value is {what}',
+        f'{where}, column "{name}": the value is {what}',
         "use --missing skip or --missing mean",
     )
 

@@ -46,12 +46,22 @@ class Chunk(NamedTuple):
         such row.
     origin : the part's name, and the place of the first row in it, from 0 (None: not known). For
         errors.
+    place : where a row of the chunk stands in its part, in words: the line of a text, as an editor shows it.
+        Found when it is asked for, so only for errors.
     """
 
     features: pa.RecordBatch
     kept: pa.RecordBatch | None
     bad: np.ndarray | None
     origin: tuple[str, int | None] | None = None
+    place: Callable[[int], str] | None = None
+
+    def where(self, row: int) -> str:
+        """The part and the place in it of a row of the chunk, for an error."""
+        part, first = self.origin or ("the input", None)
+        if self.place is not None:
+            return f"{part}, {self.place(row)}"
+        return part if first is None else f"{part}, row {first + row + 1}"
 
 
 class Fragment(NamedTuple):

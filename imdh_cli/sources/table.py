@@ -360,7 +360,7 @@ class TableSource:
             row = None if row is None else row + n
             self._bad += 0 if chunk.bad is None else int(chunk.bad.sum())
             self._count_bytes(i)
-            yield Chunk(left, right, chunk.bad, origin)
+            yield chunk._replace(features=left, kept=right, origin=origin)
         self._count_bytes(i)
 
     def _finished(self, chunks: Iterator[Chunk], features: Sequence[str]) -> Iterator[Chunk]:
@@ -486,13 +486,8 @@ def _is_text(kind: pa.DataType) -> bool:
 def not_a_number(chunk: Chunk, row: int, name: str, texts: pa.Array) -> DataError:
     """The error for text that is no number in a column of numbers."""
     value = str(texts[row].as_py())
-    said = f"{_place(chunk, row)}, column {shown(name)}: {shown(value)} is not a number"
+    said = f"{chunk.where(row)}, column {shown(name)}: {shown(value)} is not a number"
     return DataError(said, word_hint(name, value, free=True))
-
-
-def _place(chunk: Chunk, row: int) -> str:
-    part, first = chunk.origin or ("the input", None)
-    return part + ("" if first is None else f", row {first + row + 1}")
 
 
 def not_a_list(chunk: Chunk, row: int, name: str, cell: pa.Scalar, length: int) -> DataError:
@@ -500,7 +495,7 @@ def not_a_list(chunk: Chunk, row: int, name: str, cell: pa.Scalar, length: int) 
     value = cell.as_py()
     what = shown(value) if isinstance(value, str) else f"a list of {len(value)}"
     return DataError(
-        f'{_place(chunk, row)}, column "{name}": {what}, and no list of {length} numbers',
+        f'{chunk.where(row)}, column "{name}": {what}, and no list of {length} numbers',
         "mend the row, or add --on-bad-row skip",
     )
 

@@ -17,9 +17,10 @@ Rules that are not obvious:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import pyarrow as pa
 
@@ -30,7 +31,7 @@ from imdh_cli.sources.compression import Read, cannot_read, filled, prefixed
 from imdh_cli.sources.csv.errors import fault_error, open_quote, spent, too_long, unparsed
 from imdh_cli.sources.csv.inference import HEAD, ROWS, SAMPLE, Survey, begin, readable, whole_records
 from imdh_cli.sources.csv.numbers import USUAL_NULLS
-from imdh_cli.sources.csv.parser import BlockParser, Fault, Layout, Rows
+from imdh_cli.sources.csv.parser import BlockParser, Fault, Layout, Rows, rows_of
 from imdh_cli.sources.csv.scanner import Block, RecordTooLong, Scanner, UnclosedQuote, blocks, line_count
 from imdh_cli.sources.encoding import Encoding, encoding_of
 from imdh_cli.sources.file import Stored
@@ -295,10 +296,13 @@ class CsvPart:
 
         return read
 
-    def _before(self, offset: int) -> tuple[int, int]:
-        """Rows and line ends before a byte: counted when an error in a fragment has to be placed."""
+    def _before(self, offset: int, rows: int, lines: int) -> tuple[int, int]:
+        """Rows and line ends before a place that has so many before it from a byte on.
+
+        Those before the byte are counted now: when an error in a fragment has to be placed.
+        """
         count = BlockParser(replace(self._layout, skip=True), {}, (), ())
-        rows, lines = 0, self._dialect.lines
+        lines += self._dialect.lines
         if offset:
             for block in blocks(self._range(0, offset), self._scanner, BLOCK):
                 counted = count(block)
@@ -307,16 +311,20 @@ class CsvPart:
                     lines += counted.lines
         return rows, lines
 
+    def _place(self, block: Block, offset: int, rows: int, lines: int, start: int, row: int) -> str:
+        """The line and the number of a row of a chunk that begins `start` rows after its block."""
+        row += start
+        rows, lines = self._before(offset, rows, lines)
+        data = block.data.to_pybytes()
+        place, _ = next(islice(rows_of(self._scanner, data, self._layout), row, None))
+        return f"line {lines + line_count(data[:place]) + 1} (row {rows + row + 1})"
+
     def _numbered(
         self, parser: BlockParser, text: OpenText, offset: int | None, limit: int | None, threads: int
     ) -> Iterator[Chunk]:
         """Chunks of the rows of a text: of all of it, or of a fragment `offset` bytes after the first row."""
         rows = lines = 0
         left = limit if limit is not None else 1 << 62
-
-        def place() -> tuple[int, int]:
-            before = self._before(offset or 0)
-            return before[0] + rows, before[1] + lines
 
         # Setting up a column costs about as much as parsing it in 64 rows; memory counts too.
         size = max(BLOCK, min(ROWS // 2 * self._dialect.first_end, SAMPLE))
@@ -325,22 +333,25 @@ class CsvPart:
             for block, found in parsed:
                 while isinstance(found, Fault):
                     if found.row < left:
-                        raise fault_error(found, self.name, self._layout, *place(), free=self._free)
+                        before = self._before(offset or 0, rows, lines)
+                        raise fault_error(found, self.name, self._layout, *before, free=self._free)
                     # Nobody asked for the row at fault, only for rows before it.
                     block = block._replace(data=block.data.slice(0, found.offset))
                     found = parser(block)
                 self._account(block, found, offset, rows)
-                yield from self._sliced(found, rows if offset is None else None, left)
+                place = partial(self._place, block, offset or 0, rows, lines)
+                yield from self._sliced(found, rows if offset is None else None, left, place)
                 n = found.features.num_rows
                 rows, lines, left = rows + n, lines + found.lines, left - n
                 if left <= 0:
                     return
         except UnclosedQuote as error:
-            raise open_quote(self.name, place()[1] + error.lines + 1) from None
+            before = self._before(offset or 0, rows, lines)
+            raise open_quote(self.name, before[1] + error.lines + 1) from None
         except RecordTooLong:
-            raise too_long(self.name, place()[1] + 1) from None
+            raise too_long(self.name, self._before(offset or 0, rows, lines)[1] + 1) from None
         except pa.ArrowException as error:
-            raise unparsed(self.name, place()[0], error) from error
+            raise unparsed(self.name, self._before(offset or 0, rows, lines)[0], error) from error
         finally:
             parsed.close()
 
@@ -354,7 +365,9 @@ class CsvPart:
             after = f" after row {rows}" if offset is None else ""
             self.notes.append(f"{self.name}: NUL bytes{after}: the file may be damaged (a crash leaves them)")
 
-    def _sliced(self, found: Rows, first: int | None, left: int) -> Iterator[Chunk]:
+    def _sliced(
+        self, found: Rows, first: int | None, left: int, place: Callable[[int, int], str]
+    ) -> Iterator[Chunk]:
         total = min(found.features.num_rows, left)
         for start in range(0, total, self._params.batch_rows):
             n = min(self._params.batch_rows, total - start)
@@ -365,7 +378,7 @@ class CsvPart:
                 bad = bad if count else None
             kept = None if found.kept is None else found.kept.slice(start, n)
             origin = (self.name, None if first is None else first + start)
-            yield Chunk(found.features.slice(start, n), kept, bad, origin)
+            yield Chunk(found.features.slice(start, n), kept, bad, origin, partial(place, start))
 
 
 def open_part(file: Stored, params: SourceParams) -> CsvPart:

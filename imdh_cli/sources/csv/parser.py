@@ -227,7 +227,7 @@ class BlockParser:
             if place < row:
                 row, column, value, cells = place, name, text[at].as_py(), None
         data = block.data.to_pybytes()
-        start, end = next(islice(self._records(data), row, None))
+        start, end = next(islice(rows_of(self.scanner, data, self.layout), row, None))
         alone = not ragged and all(bool(m[row]) and m.sum() == 1 for m, _ in wrong.values())
         nul = b"\x00" in data[start:end]
         return Fault(row, start, line_count(data[:start]), column, value, cells, nul=nul, alone=alone)
@@ -235,14 +235,15 @@ class BlockParser:
     def _undecodable(self, block: Block, error: UnicodeDecodeError) -> Fault:
         data = block.data.to_pybytes()
         row, start = 0, 0
-        for row, (start, end) in enumerate(self._records(data)):  # noqa: B007
+        for row, (start, end) in enumerate(rows_of(self.scanner, data, self.layout)):  # noqa: B007
             if end >= error.start:
                 break
         return Fault(row, start, line_count(data[:start]), undecodable=error)
 
-    def _records(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """The records that are rows."""
-        return (r for r in self.scanner.records(data) if self.layout.single or r[1] > r[0])
+
+def rows_of(scanner: Scanner, data: bytes, layout: Layout) -> Iterator[tuple[int, int]]:
+    """Start and end of the records that are rows. Slow: for errors."""
+    return (record for record in scanner.records(data) if layout.single or record[1] > record[0])
 
 
 class Wrong(NamedTuple):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pyarrow as pa
 
@@ -249,7 +249,8 @@ class JsonPart:
                     self.bad_rows += 0 if bad is None else int(bad.sum())
                     kept = None if found.kept is None else found.kept.slice(start, n)
                     origin = (self.name, None if offset else rows + start)
-                    yield Chunk(found.features.slice(start, n), kept, bad, origin)
+                    place = partial(self._place, block, offset, lines, start)
+                    yield Chunk(found.features.slice(start, n), kept, bad, origin, place)
                 rows, lines, left = rows + total, lines + found.lines, left - total
                 if left <= 0:
                     return
@@ -283,6 +284,12 @@ class JsonPart:
         return sum(
             self._text.read_at(at, min(BLOCK, offset - at)).count(b"\n") for at in range(0, offset, BLOCK)
         )
+
+    def _place(self, block: bytes, offset: int, lines: int, start: int, row: int) -> str:
+        """The line of a row of a chunk that begins `start` records after its block."""
+        records = (k for k, line in enumerate(block.split(b"\n")) if line.strip())
+        line = next(islice(records, start + row, None))
+        return f"line {self._lines_before(offset) + lines + line + 1}"
 
     def _error(self, fault: Fault | UnicodeDecodeError, lines: int, rows: int | None) -> DataError:
         if isinstance(fault, UnicodeDecodeError):
