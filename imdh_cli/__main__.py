@@ -1,5 +1,5 @@
 """`python -m imdh_cli` is `imdh`."""
 
-from imdh_cli.cli.main import main
+from imdh_cli.cli.main import program
 
-main()
+program()

@@ -20,9 +20,9 @@ from tests.cli import PROGRAM, ROOT, blobs, descend, imdh, labels, one_line_erro
 HEAVY = ("numba", "llvmlite", "numpy", "pyarrow", "pandas", "rich", "jinja2", "matplotlib", "fsspec")
 IMPORTED = """
 import json, sys
-from imdh_cli.cli.main import main
+from imdh_cli.cli.main import program
 try:
-    main()
+    program()
 finally:
     heavy = [name for name in %r if name in sys.modules]
     print(json.dumps(heavy), file=sys.stderr)
@@ -58,6 +58,8 @@ def folder(tmp_path_factory) -> Path:
         ("sql m.npz", "numpy pyarrow"),
         ("fit none.csv -o n.npz", "numpy pyarrow"),
         ("assign m.npz none.csv", "numpy pyarrow"),
+        ("fit t.csv -o n.npz -f -q", "llvmlite numpy pyarrow"),
+        ("assign m.npz t.csv -o l.csv -f -q", "llvmlite numpy pyarrow"),
     ],
 )
 def test_only_what_a_command_needs_is_imported(folder, line, allowed):

@@ -21,7 +21,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
@@ -29,6 +28,7 @@ from typing import Any, cast
 import numpy as np
 
 from imdh_cli.compiled import histogram
+from imdh_cli.version import version_of
 
 Kinds = tuple[Any, ...]  # of arguments: what `_kind` tells of each
 # Settings by which numba shows or checks what it makes: left to it.
@@ -163,7 +163,7 @@ def _machine() -> str:
     settings = sorted(
         x for x in os.environ.items() if x[0].startswith("NUMBA_") and x[0] != "NUMBA_CACHE_DIR"
     )
-    return _digest(repr([version("numba"), version("llvmlite"), *processor, *settings]).encode())[:12]
+    return _digest(repr([version_of("numba"), version_of("llvmlite"), *processor, *settings]).encode())[:12]
 
 
 def _interpreted() -> bool:

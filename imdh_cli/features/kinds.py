@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.sources.nested import vector_length
 
 

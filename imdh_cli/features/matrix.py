@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.compiled import kernel
 from imdh_cli.errors import DataError
 from imdh_cli.features.kinds import example, kind_of_type, plain

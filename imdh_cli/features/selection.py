@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.errors import PIPE, DataError
 from imdh_cli.features.kinds import example, kind_of, plain
 from imdh_cli.features.lists import choose_items, lengths

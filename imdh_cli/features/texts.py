@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.features.kinds import example, plain
 from imdh_cli.features.spec import MAX_LEVELS
 from imdh_cli.sources.base import typed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from imdh_cli.errors import DataError, UsageError
 from imdh_cli.model.metadata import choice
 from imdh_cli.model.model import Model
 from imdh_cli.params import FitParams, PruneParams
-from imdh_cli.version import __version__
+from imdh_cli.version import __version__, version_of
 
 if TYPE_CHECKING:
     from imdh_cli.features import FeatureSpec
@@ -94,7 +93,7 @@ def describe(
         "inputs": list(provenance.inputs),
         "versions": {
             "python": platform.python_version(),
-            **{package: version(package) for package in ("numpy", "numba", "pyarrow")},
+            **{package: version_of(package) for package in ("numpy", "numba", "pyarrow")},
         },
         "notes": [f"early and late rows differ in {name}" for name in drifting],
         **({} if learned_rows is None else {"learned_rows": learned_rows}),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from imdh_cli.errors import DataError
 
@@ -78,10 +79,8 @@ class Truth:
         DataError
             More than `MAX_CLASSES` distinct values.
         """
-        import pandas as pd
-
-        values = classes.to_pandas() if hasattr(classes, "to_pandas") else pd.Series(classes)
-        local, found = pd.factorize(values)
+        values = _dictionary(classes)
+        found, local = values.dictionary.to_pylist(), values.indices.fill_null(-1).to_numpy(False)
         # One code per distinct value of this chunk; -1 (missing) indexes the last entry, a -1.
         code_of = np.array([self._code(value) for value in found] + [-1], dtype=np.int64)
         code = code_of[local]
@@ -138,6 +137,18 @@ class Truth:
             clusters=tuple(range(1, table.shape[1] + 1)),
             table=tuple(tuple(int(n) for n in row) for row in table),
         )
+
+
+def _dictionary(classes: Any) -> pa.DictionaryArray:
+    """The distinct values, and of each row which it has; null where it is missing, or NaN."""
+    values = classes
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        values = pa.array(values, from_pandas=True)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_floating(values.type):
+        values = pa.array(values.to_numpy(zero_copy_only=False), from_pandas=True)
+    return values.dictionary_encode()
 
 
 def measures(table: np.ndarray) -> dict[str, float]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.errors import DataError
 from imdh_cli.sinks.base import Output, Sink, Tap
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.sources.csv.numbers import USUAL_NULLS, to_numbers
 
 _ITEMS = re.compile(r"(?P<column>.+)\[(?P<start>[0-9]*)(?P<colon>:?)(?P<stop>[0-9]*)\]", re.DOTALL)

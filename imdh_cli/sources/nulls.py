@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.errors import DataError
 from imdh_cli.sources.base import nearest, typed
 from imdh_cli.sources.csv.numbers import null_numbers

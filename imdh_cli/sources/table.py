@@ -7,9 +7,9 @@ from functools import partial
 from types import MappingProxyType
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, Repeated, check_columns, typed

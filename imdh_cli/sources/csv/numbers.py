@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from imdh_cli.arrow_compute import pc
 
 # The spellings that pandas, Arrow and DuckDB agree on, and pandas' own. "n/a", "-", "?" and the like are
 # words: whether they mean a missing value is for the person to say (--null-value).

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.sources.csv.numbers import null_numbers, to_numbers
 from imdh_cli.sources.csv.scanner import Block, Scanner, line_count
 from imdh_cli.sources.encoding import Encoding, check_utf8, to_utf8

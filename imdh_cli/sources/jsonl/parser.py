@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
+from imdh_cli.arrow_compute import pc
 from imdh_cli.sources.csv.numbers import USUAL_NULLS, to_numbers
 from imdh_cli.sources.encoding import Encoding, check_utf8, to_utf8
 from imdh_cli.sources.jsonl.inference import Number, Record, loads
