@@ -10,6 +10,7 @@ Pipes and devices (`/dev/stdout`, `/dev/full`, a FIFO) have no "whole": they are
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import glob
 import io
@@ -30,6 +31,9 @@ _NO_TABLES = (".npz", ".html", ".json", ".png", ".svg", ".pdf")  # never read fr
 
 # errno values of a file system that knows no unnamed files; any of them means: use a named one.
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS}
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD; RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+_NO_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 _HINTS = {
     errno.ENOSPC: "free some space, or write elsewhere",
@@ -330,6 +334,24 @@ def _temporary_name(target: str) -> str:
     """Hidden, so no reader of the folder takes it for data; short enough for any file system."""
     base = os.path.basename(target).encode("utf-8", "surrogateescape")[:200]
     return f".{os.fsdecode(base)}.{os.urandom(6).hex()}.tmp"
+
+
+def exchange(a: Target, b: Target) -> bool:
+    """Let two files or folders have each other's names, in one step; False where the system cannot.
+
+    Linux has `renameat2`, macOS `renamex_np`; Python has neither. Some network file systems refuse both.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(a), os.fsencode(b)
+    if hasattr(libc, "renameat2"):
+        failed = libc.renameat2(_HERE, names[0], _HERE, names[1], ctypes.c_uint(_EXCHANGE))
+    elif hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(*names, ctypes.c_uint(_EXCHANGE))
+    else:
+        return False
+    if failed and ctypes.get_errno() not in _NO_EXCHANGE:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fspath(a))
+    return not failed
 
 
 def write_bytes(path: Target, content: bytes, *, force: bool = False, mode: int | None = None) -> None:

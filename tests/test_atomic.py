@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from imdh_cli import atomic
-from imdh_cli.atomic import AtomicFile, check_target, output_errors, standard_output, write_bytes
+from imdh_cli.atomic import AtomicFile, check_target, exchange, output_errors, standard_output, write_bytes
 from imdh_cli.errors import OutputError, UsageError
 
 
@@ -412,3 +412,16 @@ def test_standard_output_without_a_real_file_is_taken_as_it_is(monkeypatch):
 def test_an_error_without_a_number_is_still_one_line():
     with pytest.raises(OutputError, match="cannot write x: something else"), output_errors("x"):
         raise OSError("Something else")
+
+
+def test_two_names_are_exchanged_in_one_step_or_not_at_all(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("1")
+    (tmp_path / "b").write_text("2")
+    if exchange(tmp_path / "a", tmp_path / "b"):
+        assert (tmp_path / "a").read_text() == "2"
+        assert (tmp_path / "b" / "x").read_text() == "1"
+    else:  # a file system that cannot
+        assert (tmp_path / "a" / "x").read_text() == "1"
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "a", tmp_path / "nowhere")

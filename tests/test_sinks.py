@@ -11,11 +11,13 @@ import io
 import math
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -647,6 +649,67 @@ def test_partitions_replace_a_folder_of_partitions_only_with_force(tmp_path):
             open_partitions(tmp_path / "out", batch.schema, "cluster")
     assert len(os.listdir(tmp_path / "out")) == 1
     assert os.listdir(tmp_path) == ["out"]
+
+
+REPLACE = """
+import sys, pyarrow as pa
+from imdh_cli.sinks import open_partitions
+n = int(sys.argv[2])
+while True:
+    n += 1
+    batch = pa.record_batch({"n": [n] * 40, "cluster": pa.array([1 + i % 8 for i in range(40)], pa.int32())})
+    with open_partitions(sys.argv[1], batch.schema, "cluster", force=True) as sink:
+        sink.write(batch)
+    print(n, flush=True)
+"""
+
+
+def number_in(folder):
+    """What the run wrote that the folder is of; all of it must be there."""
+    found = [pq.ParquetFile(path).read() for path in sorted(folder.rglob("*.parquet"))]
+    numbers = [n for table in found for n in table["n"].to_pylist()]
+    assert len(found) == 8
+    assert len(numbers) == 40
+    assert len(set(numbers)) == 1
+    return numbers[0]
+
+
+def test_a_folder_that_is_replaced_is_there_whenever_the_run_is_killed(tmp_path):
+    folder, rng, n = tmp_path / "out", np.random.default_rng(0), 0
+    for _ in range(6):
+        run = subprocess.Popen(
+            [sys.executable, "-c", REPLACE, folder, str(n)], stdout=subprocess.PIPE, env=os.environ
+        )
+        assert run.stdout is not None
+        n = int(run.stdout.readline())
+        start = time.monotonic()
+        while time.monotonic() - start < rng.uniform(0.05, 0.3):
+            assert folder.is_dir()  # at no moment is it away
+        run.kill()
+        done = [int(line) for line in run.stdout.read().splitlines()]
+        run.wait()
+        run.stdout.close()
+        assert number_in(folder) >= max([n, *done])
+        n = number_in(folder)
+        for left in tmp_path.glob(".out.*"):  # the run that was killed
+            assert left.name.endswith(".tmp")
+            shutil.rmtree(left)
+
+
+def test_without_an_exchange_a_kill_between_the_renames_is_mended_by_the_next_run(tmp_path, monkeypatch):
+    batch = mixed(100)
+    monkeypatch.setattr("imdh_cli.sinks.partitions.exchange", lambda a, b: False)
+    with open_partitions(tmp_path / "out", batch.schema, "cluster") as sink:
+        sink.write(batch)
+    before = sorted(path.relative_to(tmp_path / "out") for path in tmp_path.glob("out/**/*"))
+    os.rename(tmp_path / "out", tmp_path / ".out.0123456789ab.old")  # where such a run is killed
+    with pytest.raises(UsageError, match="exists"):
+        open_partitions(tmp_path / "out", batch.schema, "cluster")
+    assert sorted(path.relative_to(tmp_path / "out") for path in tmp_path.glob("out/**/*")) == before
+    with open_partitions(tmp_path / "out", batch.schema, "cluster", force=True) as sink:
+        sink.write(batch.slice(0, 1))
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(os.listdir(tmp_path / "out")) == 1
 
 
 @pytest.mark.parametrize("stranger", ["notes.txt", "cluster=1/notes.txt", "year=2024/part.parquet"])

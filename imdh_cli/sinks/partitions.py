@@ -6,6 +6,7 @@ file. Rows keep their order within a cluster; rows without a cluster are in clus
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -17,13 +18,14 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from imdh_cli.atomic import Target, local_paths, output_errors
+from imdh_cli.atomic import Target, exchange, local_paths, output_errors
 from imdh_cli.errors import OutputError, UsageError
 from imdh_cli.sinks.base import Sink, Tap
 from imdh_cli.sinks.tables import check_parquet, parquet_writer
 
 _GATHER = 1 << 27  # bytes held for all clusters together
 _GROUP_ROWS = 1 << 20
+_OLD = ".old"  # ends the hidden name of a folder that is being replaced
 
 
 class PartitionSink(Sink):
@@ -104,8 +106,12 @@ class PartitionSink(Sink):
                 f"{self._name} appeared while this run was writing it; nothing was replaced",
                 f"the finished folder is {kept}",
             )
+        elif exchange(self._temporary, self._target):
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
         else:
-            old = _hidden(self._target)
+            # Not in one step: after a kill between the two, `_put_back` has the folder again.
+            old = _hidden(self._target, _OLD)
             os.rename(self._target, old)
             try:
                 os.rename(self._temporary, self._target)
@@ -192,6 +198,7 @@ def check_partitions(folder: Target, *, force: bool, inputs: Sequence[Target]) -
     """Refuse a folder that cannot or must not be written. Raises UsageError, OutputError."""
     name = os.fspath(folder)
     target = os.path.realpath(folder)
+    _put_back(target)
     for location in inputs:
         for real in map(os.path.realpath, local_paths(location)):
             if os.path.exists(real) and os.path.commonpath([real, target]) == target:
@@ -240,9 +247,18 @@ def _movable(field: pa.Field) -> pa.Field:
     return field.with_type(plain.get(field.type, field.type))
 
 
-def _hidden(target: str) -> str:
+def _hidden(target: str, end: str = ".tmp") -> str:
     folder, base = os.path.split(target)
-    return os.path.join(folder, f".{base[:200]}.{os.urandom(6).hex()}.tmp")
+    return os.path.join(folder, f".{base[:200]}.{os.urandom(6).hex()}{end}")
+
+
+def _put_back(target: str) -> None:
+    """Give a folder its name again if a run was killed while it had none."""
+    folder, base = os.path.split(target)
+    left = sorted(glob.glob(f".{glob.escape(base[:200])}.*{_OLD}", root_dir=folder, include_hidden=True))
+    if len(left) == 1 and not os.path.lexists(target):
+        with suppress(OSError):
+            os.rename(os.path.join(folder, left[0]), target)
 
 
 def _sync_folder(path: str) -> None:
