@@ -12,18 +12,30 @@ from typing import TYPE_CHECKING, Any
 from imdh_cli.version import __version__
 
 if TYPE_CHECKING:
-    from imdh_cli.errors import ImdhError
+    from imdh_cli.errors import ImdhError, ImdhWarning
     from imdh_cli.estimator import IMDH
     from imdh_cli.model import Model, load, save
     from imdh_cli.params import FitParams
     from imdh_cli.tables import assign, fit
 
-__all__ = ["IMDH", "FitParams", "ImdhError", "Model", "__version__", "assign", "fit", "load", "save"]
+__all__ = [
+    "IMDH",
+    "FitParams",
+    "ImdhError",
+    "ImdhWarning",
+    "Model",
+    "__version__",
+    "assign",
+    "fit",
+    "load",
+    "save",
+]
 
 _HOMES = {
     "IMDH": "estimator",
     "FitParams": "params",
     "ImdhError": "errors",
+    "ImdhWarning": "errors",
     "Model": "model",
     "assign": "tables",
     "fit": "tables",

@@ -2,71 +2,126 @@
 
 from __future__ import annotations
 
+import inspect
 import types
-from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from keyword import iskeyword
+from numbers import Real
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from imdh_cli.errors import UsageError
-from imdh_cli.option import Option
-from imdh_cli.params import AssignParams, Extra, FeatureParams, FitParams, Missing
+from imdh_cli.option import Given, Option, Parameter, parameters
+from imdh_cli.params import AssignParams, FeatureParams, FitParams, Missing, SourceParams
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Of SourceParams, what also says how the cells of a table in memory are read.
+IN_MEMORY = ("null_values", "decimal", "on_bad_row", "max_rows")
 _ANY = Option("")
 _PLAIN = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", type(None): "None"}
 
 
-def feature_params(
-    columns: Sequence[str] | None, exclude: Sequence[str], ids: Sequence[str], categorical: str, missing: str
-) -> FeatureParams:
-    """Which columns are features; a text instead of a list is one name.
+class Arguments:
+    """The options of dataclasses as the keyword arguments of a function, which it decorates.
+
+    A keyword is an option as typed: `null_value` for `--null-value`, `with_` for `--with`; the name of the
+    field does, too. What reading a file needs, and no table in memory, is left out.
+
+    without : names of fields that the function has no use for.
+    """
+
+    def __init__(self, *kinds: type, without: Collection[str] = ()) -> None:
+        self._known: dict[str, Parameter] = {}
+        for kind in kinds:
+            for parameter in parameters(kind):
+                if parameter.name in without or (kind is SourceParams and parameter.name not in IN_MEMORY):
+                    continue
+                word = parameter.flags[-1].lstrip("-").replace("-", "_")
+                self._known[word + "_" * iskeyword(word)] = parameter
+        self._words = {parameter.name: word for word, parameter in self._known.items()}
+
+    def __call__(self, function: F) -> F:
+        """The function, whose signature and docstring tell the options one by one."""
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        options = [
+            inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=known.field.default)
+            for word, known in self._known.items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        lines = [f"{word} : {known.option.help}" for word, known in self._known.items()]
+        function.__doc__ = (
+            (function.__doc__ or "").rstrip() + "\n\n    " + "\n    ".join(["Options", "-------", *lines, ""])
+        )
+        return function
+
+    def fill(self, options: Mapping[str, object], *bases: Any) -> list[Any]:
+        """Dataclasses with what was given of their fields.
+
+        Raises
+        ------
+        TypeError
+            For an argument that is none.
+        UsageError
+            For a value that the option of the command would not take.
+        """
+        values = {}
+        for name, value in options.items():
+            word = self._words.get(name, name)
+            if word not in self._known:
+                near = get_close_matches(name, self._known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+            known = self._known[word]
+            values[known.name] = _value(word, value, known)
+        return [Given(values).over(base) for base in bases]
+
+
+def _value(word: str, value: object, known: Parameter) -> object:
+    """A value as its field has it: one item, or any sequence, where a tuple belongs."""
+    items = next((get_args(kind)[0] for kind in _kinds(known.hint) if get_origin(kind) is tuple), None)
+    if items is None or value is None:
+        check_value(word, value, known.hint, known.option)
+        return value
+    if isinstance(value, (str, int, float)) or not isinstance(value, Iterable):
+        value = (value,)
+    if known.name == "null_values":  # numbers, too
+        value = [str(one) if isinstance(one, Real) else one for one in value]
+    for one in value:
+        check_value(word, one, items)
+    return tuple(value)
+
+
+def fit_params(
+    takes: Arguments, options: Mapping[str, object], params: FitParams | None
+) -> tuple[FeatureParams, SourceParams, FitParams]:
+    """Which columns are features, how cells are read, and all of `imdh fit`; an option wins over `params`.
 
     Raises
     ------
-    UsageError
-        For a value that the option of the command would not take.
+    TypeError, UsageError
+        As `Arguments.fill`, and UsageError for what the command would refuse before it reads.
     """
-    params = FeatureParams(
-        columns=None if columns is None else _names("columns", columns),
-        exclude=_names("exclude", exclude),
-        ids=_names("ids", ids),
-        categorical=categorical,  # type: ignore[arg-type]
-        missing=missing,  # type: ignore[arg-type]
-    )
-    _check(params, FeatureParams)
-    return params
-
-
-def fit_params(params: FitParams | None) -> FitParams:
-    """All of `imdh fit`, checked as `feature_params` are."""
     params = FitParams() if params is None else params
     _check(params, FitParams, "params")
+    features, reading, params = takes.fill(options, FeatureParams(), SourceParams(), params)
     params.check()
     params.prune.check()
-    return params
+    return features, reading, params
 
 
 def assign_params(
-    model: object,
-    *,
-    name: str,
-    clusters: int | None,
-    with_: Sequence[str],
-    keep: Sequence[str] = (),
-    missing: str | None = None,
-) -> AssignParams:
-    """What is written of each row, checked as `feature_params` are."""
+    takes: Arguments, options: Mapping[str, object], model: object, missing: object
+) -> tuple[AssignParams, SourceParams]:
+    """What is written of each row, and how cells are read. Raises as `fit_params` and `check_model`."""
     check_model(model, missing)
-    params = AssignParams(
-        clusters=clusters,
-        keep=tuple(dict.fromkeys(_names("keep", keep))),
-        extra=tuple(dict.fromkeys(_names("with_", with_))),  # type: ignore[arg-type]
-        name=name,
-    )
-    for one in params.extra:
-        check_value("with_", one, Extra)
-    _check(params, AssignParams)
+    params, reading = takes.fill(options, AssignParams(), SourceParams())
+    once = {name: tuple(dict.fromkeys(getattr(params, name))) for name in ("keep", "extra")}
+    params = replace(params, **once)
     params.check()
-    return params
+    return params, reading
 
 
 def check_model(model: object, missing: object) -> None:
@@ -83,18 +138,6 @@ def check_value(name: str, value: object, hint: Any, known: Option = _ANY) -> No
     """UsageError where a value is not of a type hint, or not in the range of an option."""
     if not _fits(value, hint) or not known.allows(value):
         raise UsageError(f"{name}={value!r} is not {_wanted(hint, known)}")
-
-
-def _names(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    try:
-        names: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]
-    except TypeError:
-        names = (value,)
-    for one in names:
-        check_value(name, one, str)
-    return names
 
 
 def _check(params: object, kind: Any, name: str = "") -> None:

@@ -39,6 +39,10 @@ class ImdhError(Exception):
         self.hint = hint
 
 
+class ImdhWarning(UserWarning):
+    """What the commands say as a warning, for programs."""
+
+
 class UsageError(ImdhError):
     """The options contradict each other or the data: exit status 2."""
 

@@ -23,16 +23,21 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from imdh_cli.core.learn import Learned, learn
 from imdh_cli.core.pruning import Pruning
+from imdh_cli.core.sentinels import Sentinels
 from imdh_cli.errors import ImdhError
 from imdh_cli.features import Column, FeatureSpec
 from imdh_cli.model import Model
-from imdh_cli.model.build import Provenance, build, check_range, describe, prune
+from imdh_cli.model.build import Provenance, build, check_range, describe, prune, suspects_of
+from imdh_cli.model.metadata import doubted
 from imdh_cli.params import FitParams, LearnParams, Missing, PruneParams
 from imdh_cli.pipeline.assign import Labeller
 from imdh_cli.pipeline.prune import reprune
+from imdh_cli.report.suspects import warn
 from imdh_cli.rows.schedule import SEED_ROWS
 from imdh_cli.rows.source import ArrayRows
 from imdh_cli.runtime import usable_threads
+
+MEND = 'make these cells NaN, with missing="skip" or "mean"'
 
 
 class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -68,6 +73,11 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         How sure the number of clusters is; `alternatives_` are other numbers worth a look.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
+
+    Warns
+    -----
+    imdh_cli.ImdhWarning
+        Of values that may stand for missing ones, such as -999; no choice is clear while there are some.
 
     References
     ----------
@@ -105,9 +115,12 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         X = self._checked(X, reset=True)
         self.__dict__.pop("_waiting", None)
         used = self._usable(X)
+        self._watch = Sentinels(X.shape[1])
+        self._watch.add(X[used])
         with _own_words():
             self._learned = learn(ArrayRows(X[used]), params, threads=self._threads())
             self._choose(params, len(X), int(used.sum()))
+        warn(self.model_, MEND)
         self._leaf = np.full(len(X), -1)
         self._leaf[used] = Labeller(self.model_, None, ("leaf",))(X[used])["leaf"]
         self._label()
@@ -125,6 +138,8 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         X = X[self._usable(X)]
         if first:
             self._waiting, self._state, self._read, self._used = np.empty((0, X.shape[1])), None, 0, 0
+            self._watch = Sentinels(X.shape[1])
+        self._watch.add(X)
         self._read += read
         self._used += len(X)
         if self._state is None:  # the first rows are scaled by the moments of so many
@@ -135,6 +150,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             if len(X) and (self._state is not None or len(X) >= SEED_ROWS):
                 self._state, self._waiting = self._learned.state, X[:0]
             self._choose(params, self._read, self._used)
+        warn(self.model_, MEND)
         self._leaf = None
         self.__dict__.pop("labels_", None)
         return self
@@ -262,11 +278,12 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         learned: Learned = self._learned
         names = [str(name) for name in _check_feature_names_in(self)]
         check_range(learned, names, params.scale)
-        chosen = prune(learned, params.prune)
         spec = FeatureSpec(tuple(map(Column, names)), self.missing)
+        suspects = suspects_of(self._watch.found(), spec, learned.columns)
+        chosen = doubted(prune(learned, params.prune), suspects)
         rows = {"read": read, "used": used, "skipped": read - used, "bad": 0}
         cells: dict[str, dict[str, int]] = {"missing": {}, "infinite": {}, "unseen": {}}
-        about = describe(learned, chosen, params, spec, Provenance(rows, cells))
+        about = describe(learned, chosen, params, spec, Provenance(rows, cells, suspects=suspects))
         self.model_ = build(learned, names, chosen, about)
         self._set(chosen)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from imdh_cli.arguments import assign_params, check_model, feature_params, fit_params
+from imdh_cli.arguments import Arguments, assign_params, check_model, check_value, fit_params
 from imdh_cli.core.dither import Dither
-from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.engines import parts
 from imdh_cli.errors import DataError, ImdhError, UsageError
 from imdh_cli.features import Column, FeatureSpec, Selection, bind_features, select_features
 from imdh_cli.features.spec import MAX_LEVELS
 from imdh_cli.model import Model
 from imdh_cli.model.build import with_statistics
-from imdh_cli.params import Extra, FeatureParams, FitParams, Missing
-from imdh_cli.pipeline.assign import EXTRA_TYPES, Labeller
+from imdh_cli.option import Option
+from imdh_cli.params import AssignParams, FeatureParams, FitParams, Missing, SourceParams
+from imdh_cli.pipeline.assign import Labeller, label_schema
+from imdh_cli.report.suspects import warn
 from imdh_cli.runtime import usable_threads
 from imdh_cli.sources.memory import table_source
 
@@ -46,17 +47,24 @@ FAN_IN = 64  # partial counts are merged on so many workers before they come to 
 Batches = Iterator[pa.RecordBatch]
 
 
+# A reading has no first rows, learns from a sample, and always counts all.
+_FIT = Arguments(
+    FeatureParams,
+    SourceParams,
+    FitParams,
+    without=("max_rows", "sample", "recount", "shuffle", "buffer_rows"),
+)
+_ASSIGN = Arguments(AssignParams, SourceParams, without=("keep", "max_rows"))
+
+
+@_FIT
 def fit(
     df: DataFrame,
     *,
-    columns: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    ids: Sequence[str] = (),
-    categorical: str = "ignore",
-    missing: Missing = "skip",
     params: FitParams | None = None,
     sample_rows: int = 1_000_000,
     n_rows: int | None = None,
+    **options: Any,
 ) -> Model:
     """Learn clusters from a DataFrame: columns are chosen by the rules of `imdh fit`.
 
@@ -64,9 +72,8 @@ def fit(
     ----------
     df : DataFrame
         Read twice, in the same order within each partition: cache it where making it is costly or random.
-    columns, exclude, ids, categorical, missing
-        As the options of the command.
     params : FitParams, optional
+        Of the learning, as the model keeps them; the options below win over it.
     sample_rows : int
         How many rows the tree is learned from, drawn uniformly; they must fit the driver's memory.
     n_rows : int, optional
@@ -78,33 +85,53 @@ def fit(
     Model
         Its statistics are of all rows. The same partitions and seed give the same model.
 
+    Warns
+    -----
+    imdh_cli.ImdhWarning
+        Of values that may stand for missing ones; no choice of clusters is clear while there are some.
+
     Raises
     ------
     ImdhError
         As the command says it; for a worker without imdh, or with another minor version of Python.
     """
-    asked = feature_params(columns, exclude, ids, categorical, missing)
-    params = fit_params(params)
-    if sample_rows < 1:
-        raise UsageError(f"sample_rows={sample_rows}: a model is learned from rows")
+    asked, reading, params = fit_params(_FIT, options, params)
+    check_value("sample_rows", sample_rows, int, Option("", min=1))
+    check_value("n_rows", n_rows, int | None, Option("", min=1))
+    if params.sample is not None or params.recount == "no":
+        raise UsageError(
+            "on Spark sample_rows are learned from, and all rows are counted", "leave it at that"
+        )
     with _driver_errors():
-        selection = _selection(df, asked)
+        selection = _selection(df, asked, reading)
         spec = selection.spec
         n = df.count() if n_rows is None else n_rows
         # Some more than asked for are drawn: the number that come is random.
         fraction = 1.0 if n <= sample_rows else (sample_rows + 5.0 * sample_rows**0.5) / n
-        worker = partial(_profile, spec=spec, fraction=fraction, seed=params.seed)
-        pieces = _gathered(_inputs(df, spec).mapInArrow(worker, PIECES))
-        found = parts.merge_profiles(pieces, len(spec.names))
+    found = _profiled(df, spec, fraction, params.seed, reading)
     learned = parts.learn_sample(found, params, sample_rows, threads=usable_threads())
-    tree = learned.tree.freeze()
-    counted, tally = _counted(df, spec, tree, learned.scaling, learned.dither, params.seed)
+    watch = parts.watch_of(found.drawn(sample_rows), spec)
+    counted = _counted(
+        df,
+        found.first_rows,
+        spec=spec,
+        tree=learned.tree.freeze(),
+        scaling=learned.scaling,
+        dither=learned.dither,
+        seed=params.seed,
+        watch=watch,
+        reading=reading,
+    )
     about = {"inputs": [], "left_out": selection.left_out, "ids": selection.ids}
-    return parts.finished(learned, counted, tally, params, spec, about)
+    model = parts.finished(learned, counted, watch, params, spec, about)
+    warn(model)
+    return model
 
 
 def recount(df: DataFrame, model: Model, *, missing: Missing | None = None) -> Model:
-    """The same tree with the moments and histograms of all rows of `df`, in one reading.
+    """The same tree with the moments and histograms of all rows of `df`.
+
+    One reading; two where the model was learned with noise, which follows from the place of a row among all.
 
     Raises
     ------
@@ -112,33 +139,31 @@ def recount(df: DataFrame, model: Model, *, missing: Missing | None = None) -> M
         As `fit`; DataError when no row can be used.
     """
     check_model(model, missing)
-    spec = _bound(df, model, missing)
-    dither = Dither.restored(model.extras)
-    counted, tally = _counted(df, spec, model.frozen_tree, model.scaling, dither, model.params.seed)
-    if not tally.used:
-        raise DataError(f"none of the {tally.rows} rows can be used", "use missing='mean'")
-    return with_statistics(model, counted)
+    _bind(df, model)
+    spec = model.spec if missing is None else replace(model.spec, missing=missing)
+    dither, seed = Dither.restored(model.extras), model.params.seed
+    first_rows = _profiled(df, spec, 0.0, seed).first_rows if dither.any else {}
+    counted = _counted(
+        df,
+        first_rows,
+        spec=spec,
+        tree=model.frozen_tree,
+        scaling=model.scaling,
+        dither=dither,
+        seed=seed,
+    )
+    if not counted.tally.used:
+        raise DataError(f"none of the {counted.tally.rows} rows can be used", "use missing='mean'")
+    return with_statistics(model, counted.statistics)
 
 
-def assign(
-    df: DataFrame,
-    model: Model,
-    *,
-    name: str = "cluster",
-    clusters: int | None = None,
-    with_: Sequence[Extra] = (),
-    missing: Missing | None = None,
-) -> DataFrame:
+@_ASSIGN
+def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **options: Any) -> DataFrame:
     """`df` with the labels of `imdh assign`: 1 to K, -1 for a row that cannot be labelled.
 
     Parameters
     ----------
     df, model : DataFrame, Model
-    name : str
-        Of the column of labels.
-    clusters : int, optional
-        Cut at so many, without changing the model.
-    with_ : more about each row, as the option of the command
     missing : another treatment of missing cells than the model's
 
     Raises
@@ -149,35 +174,35 @@ def assign(
     """
     from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-    params = assign_params(model, name=name, clusters=clusters, with_=with_, missing=missing)
-    _bound(df, model, missing)
-    Labeller(model, clusters, params.extra)  # refuses what cannot be
+    params, reading = assign_params(_ASSIGN, options, model, missing)
+    _bind(df, model)
+    Labeller(model, params.clusters, params.extra)  # refuses what cannot be
     taken = next((n for n in params.columns if n in df.columns), None)
     if taken is not None:
         raise UsageError(f'the DataFrame has a column "{taken}" already', "name the labels otherwise")
     kinds = {"int32": IntegerType(), "int64": LongType(), "double": DoubleType(), "string": StringType()}
-    more = [StructField(extra, kinds[str(EXTRA_TYPES[extra])]) for extra in params.extra]
-    schema = StructType([*df.schema.fields, StructField(name, IntegerType(), nullable=False), *more])
-    how: dict[str, Any] = {"name": name, "clusters": clusters, "with_": params.extra, "missing": missing}
-    worker = partial(_label, names=df.columns, model=parts.slim(model), **how)
-    return _plain_names(df).mapInArrow(worker, schema)
+    new = label_schema(params, pa.schema([]))
+    more = [StructField(f.name, kinds[str(f.type)], nullable=f.name != params.name) for f in new]
+    worker = partial(
+        _label, names=df.columns, model=parts.slim(model), params=params, missing=missing, reading=reading
+    )
+    return _plain_names(df).mapInArrow(worker, StructType([*df.schema.fields, *more]))
 
 
 # -- on the workers
 
 
-def _profile(batches: Batches, *, spec: FeatureSpec, fraction: float, seed: int) -> Batches:
+def _profile(batches: Batches, *, spec: FeatureSpec, **how: Any) -> Batches:
     part, batches = _numbered(batches, spec)
     if part is not None:
-        found = parts.profile(batches, spec, fraction=fraction, seed=seed, part=part)
-        for piece in parts.pack_profile(found):
+        for piece in parts.pack_profile(parts.profile(batches, spec, part=part, **how)):
             yield _piece(part, piece)
 
 
-def _count(batches: Batches, *, spec: FeatureSpec, **how: Any) -> Batches:
+def _count(batches: Batches, *, spec: FeatureSpec, first_rows: dict[int, int], **how: Any) -> Batches:
     part, batches = _numbered(batches, spec)
     if part is not None:
-        yield _piece(part, parts.pack_counts(*parts.count(batches, spec, part=part, **how)))
+        yield _piece(part, parts.count(batches, spec, first_row=first_rows.get(part, 0), **how).pack())
 
 
 def _merge(batches: Batches) -> Batches:
@@ -187,8 +212,8 @@ def _merge(batches: Batches) -> Batches:
         yield _piece(found[0][0], merged)
 
 
-def _label(batches: Batches, *, names: list[str], model: Model, **how: Any) -> Batches:
-    yield from parts.label((batch.rename_columns(names) for batch in batches), model, **how)
+def _label(batches: Batches, *, names: list[str], model: Model, params: AssignParams, **how: Any) -> Batches:
+    yield from parts.label((batch.rename_columns(names) for batch in batches), model, params, **how)
 
 
 def _numbered(batches: Batches, spec: FeatureSpec) -> tuple[int | None, Batches]:
@@ -213,18 +238,19 @@ def _pairs(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, bytes]]:
 # -- on the driver
 
 
-def _selection(df: DataFrame, asked: FeatureParams) -> Selection:
+def _selection(df: DataFrame, asked: FeatureParams, reading: SourceParams) -> Selection:
     """The features, told from the first rows and, where these do not tell, from all."""
     tables = _first_rows(df)
-    selection = select_features(table_source(*tables, name="the DataFrame"), asked)
+    selection = select_features(table_source(*tables, params=reading, name=parts.NAME), asked)
     if sum(map(len, tables)) < FIRST_ROWS:
         return selection
-    levels = {c.name: _levels(df, c.name) for c in selection.spec.columns if c.levels is not None}
-    crowded = [name for name, found in levels.items() if len(found) > MAX_LEVELS]
+    texts = selection.spec.texts
+    levels = {name: _levels(df, name, asked, reading) for name in texts}
+    crowded = [name for name in texts if not levels[name]]
     if crowded and asked.columns is not None:
         raise DataError(f'column "{crowded[0]}" has more than {MAX_LEVELS} different texts')
     chosen = [
-        replace(c, levels=tuple(levels[c.name])) if c.levels is not None else c
+        replace(c, levels=levels[c.name]) if c.name in levels else c
         for c in selection.spec.columns
         if c.name not in crowded
     ]
@@ -250,30 +276,41 @@ def _first_rows(df: DataFrame) -> list[pa.Table]:
     return [found.slice(k, RUN_ROWS) for k in range(0, max(1, len(found)), RUN_ROWS)]
 
 
-def _levels(df: DataFrame, name: str) -> list[str]:
-    """The different texts of a column, sorted; one more than may be where there are more."""
-    found = _to_arrow(df.select(_quoted(name).alias("level")).distinct().limit(MAX_LEVELS + 2))
-    return sorted(text for text in found.column(0).to_pylist() if text is not None)
+def _levels(df: DataFrame, name: str, asked: FeatureParams, reading: SourceParams) -> tuple[str, ...]:
+    """The levels of a column of texts or codes; none where there are too many."""
+    most = MAX_LEVELS + 2 + len(reading.null_values or ())
+    found = _to_arrow(df.select(_column(df, name).alias(name)).distinct().limit(most))
+    one = replace(asked, columns=(name,), exclude=(), ids=(), onehot=(name,), parse=())
+    try:
+        return select_features(table_source(found, params=reading), one).spec.columns[0].levels or ()
+    except DataError:
+        return ()
 
 
-def _bound(df: DataFrame, model: Model, missing: Missing | None) -> FeatureSpec:
-    """The model's features, which must be columns of the DataFrame."""
+def _bind(df: DataFrame, model: Model) -> None:
+    """DataError unless the model's features are columns of the DataFrame."""
     with _driver_errors():
         first = _to_arrow(_plain_names(df).limit(1)).rename_columns(df.columns)
-        bind_features(table_source(first, name="the DataFrame"), model.spec)
-    return model.spec if missing is None else replace(model.spec, missing=missing)
+        bind_features(table_source(first, name=parts.NAME), model.spec)
 
 
-def _counted(
-    df: DataFrame, spec: FeatureSpec, tree: FrozenTree, scaling: Scaling, dither: Dither, seed: int
-) -> Any:
-    worker = partial(_count, spec=spec, tree=tree, scaling=scaling, dither=dither, seed=seed)
+def _profiled(
+    df: DataFrame, spec: FeatureSpec, fraction: float, seed: int, reading: SourceParams | None = None
+) -> parts.Profile:
+    worker = partial(_profile, spec=spec, fraction=fraction, seed=seed, reading=reading)
+    with _driver_errors():
+        pieces = _gathered(_inputs(df, spec).mapInArrow(worker, PIECES))
+        return parts.merge_profiles(pieces, len(spec.names))
+
+
+def _counted(df: DataFrame, first_rows: dict[int, int], *, spec: FeatureSpec, **how: Any) -> parts.Counts:
+    worker = partial(_count, spec=spec, first_rows=first_rows, **how)
     with _driver_errors():
         counts = _inputs(df, spec).mapInArrow(worker, PIECES)
         merged = parts.merge_counts(_gathered(counts.repartition(FAN_IN, PART).mapInArrow(_merge, PIECES)))
     if merged is None:
         raise DataError("there are no rows", "a model is learned from rows")
-    return parts.unpack_counts(merged)
+    return parts.Counts.unpack(merged)
 
 
 def _inputs(df: DataFrame, spec: FeatureSpec) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -165,6 +166,25 @@ def test_wrong_parameters_are_value_errors_in_the_estimators_words(wrong):
     with pytest.raises(ValueError, match=r"\w") as caught:
         IMDH(**wrong).fit(X)
     assert not re.search(r"(^|\s)--?[a-z]", str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("calls", [None, [3000], [10, 400, 2990, 3000]])
+def test_a_value_that_may_mean_missing_is_a_warning_and_no_choice_is_clear(calls):
+    """By `fit` and by `partial_fit`, also where the cells come in several calls."""
+    X, _ = blobs()
+    X[[3, 700, 2995], 2] = -9999.0
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    found = IMDH(random_state=0)
+    said = re.escape('"c": -9999 in 3 cells') + ".* make these cells NaN"
+    for start, stop in pairwise([0, *(calls or [])][:-1]):
+        found.partial_fit(frame[start:stop])
+    with pytest.warns(imdh_cli.ImdhWarning, match=said) as caught:
+        found.fit(frame) if calls is None else found.partial_fit(frame[([0, *calls])[-2] :])
+    assert caught[0].filename == __file__
+    assert found.clarity_ == "close"
+    assert found.prune().clarity_ == "close"
+    assert found.to_model().metadata["suspects"][0]["cells"] == 3
+    assert IMDH(random_state=0, missing="skip").fit(frame.replace(-9999, np.nan)).clarity_ == "clear"
 
 
 def test_a_model_with_text_is_no_estimator(tmp_path):

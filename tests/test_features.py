@@ -297,6 +297,19 @@ def test_ids_are_found_among_many_whole_numbers(tmp_path: Path) -> None:
     assert [n for n, _ in select_features(source, FeatureParams()).left_out] == ["id"]
 
 
+def test_codes_are_whole_numbers_truths_or_text(tmp_path: Path) -> None:
+    """Of a file with types, too; other numbers are refused in words."""
+    codes = {"zip": pa.array([10115, None, 20095]), "ok": pa.array([True, False, True])}
+    source = source_of(tmp_path, {"x": [0.5, 1.5, 2.5], **codes, "price": [1.25, 2.5, 2.5]})
+    spec = select_features(source, FeatureParams(onehot=("zip", "ok"), exclude=("price",))).spec
+    assert spec.names == ("x", "zip=10115", "zip=20095", "ok=false", "ok=true")
+    X, used = extract(next(iter(source.chunks(spec.source_columns))), spec, Tally())
+    np.testing.assert_array_equal(used, [True, False, True])
+    np.testing.assert_array_equal(X[2], [2.5, 0.0, 1.0, 0.0, 1.0])
+    with pytest.raises(DataError, match='column "price" is double: no codes'):
+        select_features(source, FeatureParams(onehot=("price",)))
+
+
 def test_hive_keys_are_never_features(tmp_path: Path) -> None:
     (tmp_path / "year=2024").mkdir()
     parquet(tmp_path / "year=2024" / "t.parquet", pa.table({"x": [1.0]}))

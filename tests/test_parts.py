@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
+from copy import deepcopy
 from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import imdh_cli
 from imdh_cli.engines import parts
 from imdh_cli.errors import DataError, ModelError
 from imdh_cli.features import Column, FeatureSpec
-from imdh_cli.params import FitParams, LearnParams
+from imdh_cli.params import AssignParams, FitParams, LearnParams, SourceParams
 
 SPEC = FeatureSpec(tuple(Column(f"x{f}") for f in range(3)))
 PARAMS = FitParams(learn=LearnParams(depth=4))
@@ -47,12 +49,18 @@ def profiled(pieces: list[list[pa.RecordBatch]], fraction: float = 1.0, seed: in
 def fitted(pieces: list[list[pa.RecordBatch]], sample_rows: int = 10**6) -> imdh_cli.Model:
     found = profiled(pieces)
     learned = parts.learn_sample(found, PARAMS, sample_rows)
-    tree, scaling = learned.tree.freeze(), learned.scaling
-    merged = parts.merge_counts(
-        [parts.pack_counts(*parts.count(batches, SPEC, tree, scaling)) for batches in pieces]
-    )
+    watch = parts.watch_of(found.drawn(sample_rows), SPEC)
+    how = {"dither": learned.dither, "watch": watch}
+    first = found.first_rows
+    counts = [
+        parts.count(
+            batches, SPEC, learned.tree.freeze(), learned.scaling, first_row=first[part], **deepcopy(how)
+        )
+        for part, batches in enumerate(pieces)
+    ]
+    merged = parts.merge_counts([one.pack() for one in counts])
     assert merged is not None
-    return parts.finished(learned, *parts.unpack_counts(merged), PARAMS, SPEC, {})
+    return parts.finished(learned, parts.Counts.unpack(merged), watch, PARAMS, SPEC, {})
 
 
 cuts = st.lists(st.integers(0, 2000), max_size=5).map(sorted)
@@ -81,13 +89,13 @@ def test_a_profile_is_of_all_rows_however_they_are_cut(at):
 def test_counts_are_of_all_rows_however_they_are_cut(at):
     learned = parts.learn_sample(profiled([table().to_batches()]), PARAMS, 10**6)
     tree, scaling = learned.tree.freeze(), learned.scaling
-    whole, _ = parts.count(table().to_batches(), SPEC, tree, scaling)
-    pieces = [parts.pack_counts(*parts.count(b, SPEC, tree, scaling)) for b in cut(table(), at)]
-    total, tally = parts.unpack_counts(parts.merge_counts(pieces) or b"")
-    np.testing.assert_array_equal(total.counts, whole.counts)
-    np.testing.assert_array_equal(total.histograms, whole.histograms)
-    np.testing.assert_allclose(total.means, whole.means, rtol=1e-12, atol=1e-12)
-    assert tally.used == 1960
+    whole = parts.count(table().to_batches(), SPEC, tree, scaling).statistics
+    pieces = [parts.count(b, SPEC, tree, scaling).pack() for b in cut(table(), at)]
+    total = parts.Counts.unpack(parts.merge_counts(pieces) or b"")
+    np.testing.assert_array_equal(total.statistics.counts, whole.counts)
+    np.testing.assert_array_equal(total.statistics.histograms, whole.histograms)
+    np.testing.assert_allclose(total.statistics.means, whole.means, rtol=1e-12, atol=1e-12)
+    assert total.tally.used == 1960
     assert parts.merge_counts(pieces) == parts.merge_counts(pieces)
 
 
@@ -98,7 +106,7 @@ def test_labels_are_those_of_assign_however_the_rows_are_cut(at):
     found = [
         batch
         for batches in cut(table(), at)
-        for batch in parts.label(batches, parts.slim(model), with_=["margin", "path"])
+        for batch in parts.label(batches, parts.slim(model), AssignParams(extra=("margin", "path")))
     ]
     got = pa.Table.from_batches(found)
     assert got.column_names == ["x0", "x1", "x2", "word", "cluster", "margin", "path"]
@@ -138,7 +146,61 @@ def test_other_processes_give_the_same_bytes():
 
 
 def _packed(batches, tree, scaling):
-    return parts.pack_counts(*parts.count(batches, SPEC, tree, scaling))
+    return parts.count(batches, SPEC, tree, scaling).pack()
+
+
+@settings(max_examples=10)
+@given(at=cuts)
+def test_noise_is_by_the_place_among_all_rows(at):
+    """Of whole numbers, whose histograms are of rows with noise: the same model however they are cut."""
+    whole = pa.table({f"x{f}": np.rint(table().column(f"x{f}").to_numpy()) for f in range(3)})
+    model, of_command = fitted(cut(whole, at)), imdh_cli.fit(whole, params=PARAMS)
+    assert "dither_columns" in model.extras
+    np.testing.assert_array_equal(model.histograms, of_command.histograms)
+    np.testing.assert_array_equal(model.counts, of_command.counts)
+    np.testing.assert_allclose(model.means, of_command.means, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=20)
+@given(at=cuts)
+def test_values_that_stand_for_missing_ones_are_counted_in_all_parts(at):
+    whole = table().set_column(0, "x0", pa.array([-999.0] * 6 + table().column("x0").to_pylist()[6:]))
+    with pytest.warns(imdh_cli.ImdhWarning, match="-999 in 5 cells"):  # one is in a row that is left out
+        expected = imdh_cli.fit(whole, params=PARAMS).metadata
+    found = fitted(cut(whole, at)).metadata
+    assert found["choice"] == expected["choice"]
+    (one,), (other,) = found["suspects"], expected["suspects"]
+    assert [one[name] for name in ("sd", "others")] == pytest.approx([other["sd"], other["others"]], rel=1e-9)
+    assert (one["feature"], one["value"], one["cells"]) == ("x0", -999.0, 5)
+
+
+def test_a_part_is_read_as_the_command_reads_a_table():
+    """What a model says is missing, text that holds numbers, lists, fields within structs, bad rows."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 5)) + 9.0 * rng.integers(0, 3, (600, 1))
+    X[::50, 0] = -99.0
+    lists = X[:, 1:3].tolist()
+    lists[7] = lists[7][:1]
+    texts = [f"{x:,.6f}" for x in 1000 * X[:, 3]]
+    texts[9] = "none"
+    inside = pa.StructArray.from_arrays([pa.array(X[:, 4])], names=["in"])
+    whole = pa.table({"a": X[:, 0], "v": lists, "t": texts, "s": inside})
+    how = {"null_value": "a=-99", "on_bad_row": "skip"}
+    model = imdh_cli.fit(whole, columns=["a", "v", "t", "s.in"], parse="t", **how)
+    assert model.metadata["rows"] == {"read": 600, "used": 586, "skipped": 12, "bad": 2, "counted": 586}
+    want = imdh_cli.assign(whole, model, with_="runner_up", on_bad_row="skip")
+    reading = SourceParams(on_bad_row="skip")
+    params = AssignParams(extra=("runner_up",))
+    found = parts.label(whole.to_batches(max_chunksize=100), parts.slim(model), params, reading=reading)
+    got = pa.Table.from_batches(found)
+    assert got.select(whole.column_names).equals(whole)
+    assert got.select(["cluster", "runner_up"]).equals(want)
+    assert pa.compute.sum(pa.compute.equal(want["cluster"], -1)).as_py() == 14
+    counts = parts.count(whole.to_batches(max_chunksize=100), model.spec, model.frozen_tree, model.scaling,
+                         reading=reading)  # fmt: skip
+    assert (counts.tally.used, counts.tally.bad) == (586, 2)
+    with pytest.raises(DataError, match='"t": "none" is not a number'):
+        list(parts.label(whole.to_batches(), model, params))
 
 
 def test_a_part_without_rows_changes_nothing():

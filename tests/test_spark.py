@@ -18,6 +18,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 import imdh_cli
 from imdh_cli import ImdhError
 from imdh_cli.params import FitParams
+from imdh_cli.pipeline.prune import rename
 from tests import spark as sessions
 from tests.cli import ROOT, imdh
 from tests.models import make_model
@@ -144,6 +145,81 @@ def test_a_sample_is_learned_from_and_all_rows_are_counted(engine, df, world):
     assert normalized_mutual_info_score(table.column("truth").to_numpy()[known], labels[known]) > 0.98
 
 
+def test_cells_are_read_as_the_command_reads_them(engine, session, tmp_path):
+    """What means missing, text that holds numbers, codes, vectors, fields of structs, names of clusters."""
+    rng = np.random.default_rng(1)
+    n, group = 25_000, rng.integers(0, 3, 25_000)
+    X = rng.standard_normal((n, 5)) + 9.0 * rng.standard_normal((3, 5))[group]
+    X[::500, 0] = -99.0
+    place = pa.StructArray.from_arrays([pa.array(X[:, 4])], names=["lat"])
+    texts = [f"{x:,.6f}" for x in 1000 * X[:, 3]]
+    texts[9] = "none"
+    table = pa.table({"id": np.arange(n), "a": X[:, 0], "v": X[:, 1:3].tolist(), "t": texts, "s": place})
+    table = table.append_column("zip", pa.array(rng.choice([10115, 20095, 50667], n)))
+    pq.write_table(table, tmp_path / "t.parquet")
+    df = session.read.parquet(str(tmp_path / "t.parquet"))
+    how = {"columns": ["a", "v", "t", "s.lat", "zip"], "parse": "t", "onehot": "zip", "null_value": "a=-99"}
+    model = engine.fit(df, **how, on_bad_row="skip")
+    by_command = imdh_cli.fit(table, **how, on_bad_row="skip")
+    assert model.feature_names == by_command.feature_names
+    assert model.feature_names[-3:] == ["zip=10115", "zip=20095", "zip=50667"]
+    assert model.metadata["rows"] == by_command.metadata["rows"]
+    assert model.metadata["rows"]["bad"], model.metadata["rows"]["skipped"] == (1, 50)
+    model = rename(model, ["1=first"])
+    ask = {"with_": ["runner_up", "distance"], "names": True, "on_bad_row": "skip"}
+    want = imdh_cli.assign(table, model, **ask)
+    got = sorted_by_id(engine.assign(df, model, **ask).toArrow())
+    assert got.column_names == [*table.column_names, "cluster", "cluster_name", "runner_up", "distance"]
+    for name in want.column_names:
+        assert got.column(name).combine_chunks().equals(want.column(name).combine_chunks()), name
+    with pytest.raises(ImdhError, match='the DataFrame, column "t": "none" is not a number'):
+        engine.fit(df, **how)
+
+
+def test_a_value_that_may_mean_missing_is_a_warning_and_no_choice_is_clear(engine, session, world, tmp_path):
+    """Counted in all rows, also where the sample that is learned from holds few of them."""
+    table = pq.read_table(world[0] / "t").select(["x.`0`", "x.`2`"])
+    x = table.column(0).to_numpy().copy()
+    x[[3, 9000, 16_000, 24_999]] = -99999.0
+    table = table.set_column(0, "x", pa.array(x))
+    for i in range(4):
+        pq.write_table(table.slice(6250 * i, 6250), tmp_path / f"{i}.parquet")
+    df = session.read.parquet(str(tmp_path))
+    with pytest.warns(imdh_cli.ImdhWarning, match="-99999 in 4 cells.*null_value='x=-99999'") as caught:
+        model = engine.fit(df, sample_rows=3000)
+    assert caught[0].filename == __file__
+    (suspect,) = model.metadata["suspects"]
+    assert suspect["cells"] == 4
+    assert suspect["sd"] == pytest.approx(x.std(), rel=1e-4)  # one row is left out
+    assert model.metadata["choice"]["clarity"] != "clear"
+    mended = engine.fit(df, sample_rows=3000, null_value="x=-99999")
+    assert "suspects" not in mended.metadata
+    assert mended.metadata["missing"]["x"] == 4
+
+
+def test_a_recount_of_whole_numbers_does_not_depend_on_the_partitions(engine, session, world, tmp_path):
+    """Histograms are of rows with noise, by their places among all; Sail does not tell partitions apart."""
+    whole = {n: np.rint(world[1].column(n).to_numpy()) for n in ("x.`0`", "x.`2`")}
+    pq.write_table(pa.table(whole), tmp_path / "t.parquet", row_group_size=3000)
+    imdh("fit", tmp_path / "t.parquet", "--seed", 3, "-o", tmp_path / "m.npz")
+    model = imdh_cli.load(tmp_path / "m.npz")
+    assert "dither_columns" in model.extras
+    imdh("prune", tmp_path / "m.npz", tmp_path / "t.parquet", "-o", tmp_path / "all.npz")
+    want = imdh_cli.load(tmp_path / "all.npz")
+    session.conf.set("spark.sql.files.maxPartitionBytes", "65536")
+    try:
+        got = engine.recount(session.read.parquet(str(tmp_path / "t.parquet")), model)
+    finally:
+        session.conf.unset("spark.sql.files.maxPartitionBytes")
+    np.testing.assert_array_equal(got.counts, want.counts)
+    np.testing.assert_allclose(got.means, want.means, rtol=1e-12, atol=1e-12)
+    if sessions.KIND == "sail":
+        assert got.histograms[0].sum() == want.histograms[0].sum()
+        assert abs(got.histograms[0] - want.histograms[0]).sum() < 0.1 * want.histograms[0].sum()
+    else:
+        np.testing.assert_array_equal(got.histograms, want.histograms)
+
+
 def test_text_becomes_features_with_all_its_levels(engine, df):
     model = engine.fit(df, columns=["x.`0`", "word"], categorical="onehot", params=FitParams(seed=1))
     assert model.feature_names == ["x.`0`", "word=a", "word=b", "word=c"]
@@ -183,6 +259,8 @@ def test_what_the_options_would_not_take_is_refused_before_anything_is_read(engi
     for call, message in (
         (lambda: engine.fit(None, missing="foo"), "missing='foo' is not"),
         (lambda: engine.fit(None, params={"clusters": 3}), "a dict where FitParams belongs"),
+        (lambda: engine.fit(None, params=FitParams(recount="no")), "all rows are counted"),
+        (lambda: engine.fit(None, n_rows="many"), "n_rows='many' is not"),
         (lambda: engine.assign(None, "m.npz"), "a str where a model belongs"),
         (lambda: engine.recount(None, "m.npz"), "a str where a model belongs"),
         (lambda: engine.assign(None, make_model(), with_=["mragin"]), "with_='mragin' is not"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import shlex
 import subprocess
 import sys
 
@@ -76,6 +78,53 @@ def test_columns_are_chosen_as_asked(table):
     model = imdh_cli.fit(table, columns=["y"], missing="mean")
     assert model.feature_names == ["y"]
     assert imdh_cli.fit(table, exclude=["y"], categorical="onehot").feature_names == ["x", "word=a", "word=b"]
+
+
+def test_every_option_of_the_command_is_an_argument(tmp_path):
+    """By its name as typed; what only the reading of files needs is left out."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((900, 2)) + 8.0 * rng.integers(0, 3, (900, 1))
+    texts = [f"{x:,.3f}" for x in 1000 * X[:, 1]]
+    code = rng.choice([10115, 20095, 50667], 900)
+    X[:5, 0] = -99
+    table = pa.table({"a": X[:, 0], "t": texts, "zip": code, "key": np.arange(900)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    words = shlex.split(
+        "--parse t --onehot zip --null-value a=-99 --id key -k 3 --seed 7 --depth 5 --missing mean"
+    )
+    imdh("fit", tmp_path / "t.parquet", *words, "-o", tmp_path / "m.npz")
+    want = imdh_cli.load(tmp_path / "m.npz")
+    given = {"parse": "t", "onehot": ["zip"], "null_value": "a=-99", "id": "key", "clusters": 3}
+    model = imdh_cli.fit(table, **given, seed=7, depth=5, missing="mean")
+    assert model.metadata | {"inputs": []} == want.metadata | {"inputs": []}
+    np.testing.assert_array_equal(model.directions, want.directions)
+    # the names of fields do, too, numbers are what they say, and options win over params
+    fields = {"parse": ["t"], "onehot": "zip", "null_values": ["a=-99"], "ids": ["key"]}
+    params = FitParams(learn=LearnParams(depth=5), seed=3)
+    again = imdh_cli.fit(table, **fields, params=params, seed=7, clusters=3, missing="mean")
+    np.testing.assert_array_equal(again.directions, want.directions)
+    assert imdh_cli.fit(table, parse="t", null_value=-99).metadata["missing"] == {"a": 5}
+    assert imdh_cli.fit(table[9:], columns="a", max_rows=50).metadata["rows"]["read"] == 50
+    for words in ({"delimiter": ";"}, {"nul_value": 3}, {"seeds": 1}):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            imdh_cli.fit(table, **words)
+    assert "null_value : A number or text that means missing" in imdh_cli.fit.__doc__
+    assert inspect.signature(imdh_cli.fit).parameters["depth"].default == 8
+
+
+def test_a_value_that_may_mean_missing_is_a_warning_and_no_choice_is_clear(table):
+    y = table["y"].to_pylist()
+    y[:4] = [-9999.0] * 4
+    table = table.set_column(2, "y", pa.array(y))
+    with pytest.warns(
+        imdh_cli.ImdhWarning, match="-9999 in 4 cells.* fit with null_value='y=-9999'"
+    ) as caught:
+        model = imdh_cli.fit(table)
+    assert caught[0].filename == __file__
+    assert model.metadata["choice"]["clarity"] == "close"
+    mended = imdh_cli.fit(table, null_value="y=-9999")
+    assert mended.metadata["choice"]["clarity"] == "clear"
+    assert imdh_cli.assign(table, mended)["cluster"].to_pylist()[:5].count(-1) == 4
 
 
 def test_what_is_no_table_is_refused_in_one_line(table):

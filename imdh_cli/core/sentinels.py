@@ -1,12 +1,14 @@
 """Raw rows -> values that stand for a missing one: -999, 9999, 1e30, far from all others of their column.
 
 A first sample says where the rest of each column lies; every cell beyond is then counted by its value, so
-that ten cells of a million are found, and their number is exact.
+that ten cells of a million are found, and their number is exact. Counts of parts of the rows add up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -46,6 +48,15 @@ class Sentinels:
         self._middle, self._sd = np.zeros(d), np.zeros(d)
         self._far: dict[int, dict[float, int]] = {}
 
+    @classmethod
+    def by(cls, sample: np.ndarray, skip: np.ndarray | None = None) -> Self:
+        """A sample (rows, d) beforehand; its cells are counted only with the rows that are added."""
+        self = cls(sample.shape[1], skip)
+        self._settle(
+            sample[np.linspace(0, len(sample) - 1, min(len(sample), self._lacking)).astype(np.int64)]
+        )
+        return self
+
     def add(self, X: np.ndarray) -> None:
         """Take in the next rows, (rows, d) float64 with NaN for a cell to be filled."""
         if self._sample is not None:
@@ -53,23 +64,45 @@ class Sentinels:
             self._lacking -= len(self._sample[-1])
             X = X[len(self._sample[-1]) :]
             if self._lacking <= 0:
-                self._settle()
+                sample = np.concatenate(self._sample)
+                self._settle(sample)
+                self._count(sample)
         if self._sample is None and len(X):
             self._count(X)
 
     def found(self) -> list[Sentinel]:
         """What was found in the rows so far, by column."""
         if self._sample is not None:
-            self._settle()
+            whole = np.concatenate([np.empty((0, len(self._low))), *self._sample])
+            settled = Sentinels.by(whole, self._skip)
+            settled._count(whole)
+            return settled.found()
         return [
             Sentinel(j, value, values[value], float(self._sd[j]))
             for j, values in sorted(self._far.items())
             for value in sorted(self._alone(j, values))
         ]
 
-    def _settle(self) -> None:
-        """Where the rest of each column lies, by the sample, which is counted then."""
-        sample = np.concatenate(self._sample or [np.empty((0, len(self._low)))])
+    def state(self) -> dict[str, np.ndarray]:
+        """What was counted, which `add_state` of one with the same sample takes."""
+        cells = [(j, value, n) for j, held in sorted(self._far.items()) for value, n in sorted(held.items())]
+        columns, values, counts = zip(*cells, strict=True) if cells else ((), (), ())
+        return {
+            "far_columns": np.array(columns, dtype=np.int64),
+            "far_values": np.array(values, dtype=np.float64),
+            "far_cells": np.array(counts, dtype=np.int64),
+        }
+
+    def add_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take in what was counted of other rows."""
+        columns, values, counts = (
+            state[name].tolist() for name in ("far_columns", "far_values", "far_cells")
+        )
+        for j, value, n in zip(columns, values, counts, strict=True):
+            self._hold(j, [value], [n])
+
+    def _settle(self, sample: np.ndarray) -> None:
+        """Where the rest of each column lies."""
         self._sample = None
         if len(sample) < FEW_ROWS:
             return
@@ -87,7 +120,6 @@ class Sentinels:
                 rest = _rest(cells)
                 if _distinct(rest, 3) == 3:
                     self._take(np.array([j]), rest[:, None], [0])
-        self._count(sample)
 
     def _take(self, columns: np.ndarray, rest: np.ndarray, at: list[int] | None = None) -> None:
         """The rest of some columns, sorted; `at`: where they are in it."""
@@ -102,11 +134,14 @@ class Sentinels:
         for j in np.flatnonzero((low < self._low) | (high > self._high)):
             x = X[:, j]
             values, counts = np.unique(x[(x < self._low[j]) | (x > self._high[j])], return_counts=True)
-            held = self._far.setdefault(int(j), {})
-            for value, n in zip(values.tolist(), counts.tolist(), strict=True):
-                held[value] = held.get(value, 0) + n
-            if len(held) > MOST_VALUES:
-                self._far[int(j)] = {value: n for value, n in held.items() if n >= REPEATED}
+            self._hold(int(j), values.tolist(), counts.tolist())
+
+    def _hold(self, j: int, values: list[float], counts: list[int]) -> None:
+        held = self._far.setdefault(j, {})
+        for value, n in zip(values, counts, strict=True):
+            held[value] = held.get(value, 0) + n
+        if len(held) > MOST_VALUES:
+            self._far[j] = {value: n for value, n in held.items() if n >= REPEATED}
 
     def _alone(self, j: int, values: dict[float, int]) -> list[float]:
         """Those that are repeated, few on their side, and farther out than ten times all that are not."""

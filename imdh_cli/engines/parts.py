@@ -11,8 +11,10 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -22,19 +24,23 @@ from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.dither import Dither
 from imdh_cli.core.learn import Learned, learn
+from imdh_cli.core.sentinels import Sentinels
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.errors import DataError, ModelError
-from imdh_cli.features import FeatureSpec, Tally, extract
+from imdh_cli.features import FeatureSpec, Tally, bind_features
 from imdh_cli.model import Model
-from imdh_cli.model.build import Provenance, build, check_range, describe, prune
-from imdh_cli.params import Extra, FitParams, Missing
-from imdh_cli.pipeline.assign import EXTRA_TYPES, Labeller
+from imdh_cli.model.build import Provenance, build, check_range, describe, prune, suspects_of
+from imdh_cli.model.metadata import doubted
+from imdh_cli.params import AssignParams, FitParams, Missing, SourceParams
+from imdh_cli.pipeline.assign import ChunkLabeller
+from imdh_cli.pipeline.feature_rows import FeatureRows
 from imdh_cli.rows.source import ArrayRows
-from imdh_cli.sources.base import Chunk
+from imdh_cli.sources.memory import batches_source
 
 LEVEL = 1  # of compression: more costs time on every worker
 SAMPLE_BYTES = 64 << 20  # of a packed piece of a sample
+NAME = "the DataFrame"
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -66,17 +72,24 @@ class Profile:
     """What is known of the rows of parts: moments of the columns, a sample.
 
     keys, sample : (k,) and (k, d), rows that were drawn, in their order; those with the least keys are a
-    uniform sample of all rows.
+    uniform sample of all rows. used : rows of each part, in the order of parts.
     """
 
     columns: ColumnMoments
     tally: Tally
     keys: np.ndarray
     sample: np.ndarray
+    used: dict[int, int]
 
     @classmethod
     def empty(cls, d: int) -> Self:
-        return cls(ColumnMoments(d), Tally(), np.empty(0), np.empty((0, d)))
+        return cls(ColumnMoments(d), Tally(), np.empty(0), np.empty((0, d)), {})
+
+    @property
+    def first_rows(self) -> dict[int, int]:
+        """Of each part, the place of its first row among the used ones of all."""
+        ends = accumulate(self.used.values(), initial=0)
+        return dict(zip(self.used, ends, strict=False))
 
     def drawn(self, rows: int) -> np.ndarray:
         """A uniform sample of at most so many rows, in their order."""
@@ -86,7 +99,13 @@ class Profile:
 
 
 def profile(
-    batches: Iterable[pa.RecordBatch], spec: FeatureSpec, *, fraction: float, seed: int, part: int
+    batches: Iterable[pa.RecordBatch],
+    spec: FeatureSpec,
+    *,
+    fraction: float,
+    seed: int,
+    part: int,
+    reading: SourceParams | None = None,
 ) -> Profile:
     """One reading of a part: column moments of all its used rows, and about `fraction` of them.
 
@@ -95,20 +114,23 @@ def profile(
     found = Profile.empty(len(spec.names))
     rng = np.random.default_rng([seed, 9, part])
     keys, rows = [found.keys], [found.sample]
-    for X in _matrices(batches, spec, found.tally):
+    for X in _matrices(batches, spec, found.tally, reading):
         found.columns.add(X)
         key = rng.random(len(X))
         taken = key < fraction
         keys.append(key[taken])
         rows.append(X[taken])
     found.keys, found.sample = np.concatenate(keys), np.concatenate(rows)
+    found.used[part] = found.tally.used
     return found
 
 
 def pack_profile(found: Profile) -> Iterator[bytes]:
     """As some pieces, since a sample may be larger than what an engine takes at once."""
     empty = found.keys[:0], found.sample[:0]
-    yield pack({**found.columns.state(), "tally": _tally_array(found.tally), **_sampled(*empty)})
+    (part,) = found.used
+    about = {"tally": _tally_array(found.tally), "part": np.array(part)}
+    yield pack({**found.columns.state(), **about, **_sampled(*empty)})
     step = max(1, SAMPLE_BYTES // max(1, found.sample[:1].nbytes))
     for k in range(0, len(found.keys), step):
         yield pack(_sampled(found.keys[k : k + step], found.sample[k : k + step]))
@@ -130,10 +152,42 @@ def merge_profiles(pieces: Iterable[bytes], d: int) -> Profile:
             columns = ColumnMoments(d)
             columns.restore(arrays)
             total.columns += columns
-            total.tally += _tally(arrays["tally"])
+            tally = _tally(arrays["tally"])
+            total.tally += tally
+            total.used[int(arrays["part"])] = tally.used
     total.keys = np.concatenate([total.keys, *keys])
     total.sample = np.concatenate([total.sample, *rows])
     return total
+
+
+@dataclass
+class Counts:
+    """The rows of parts at the leaves and splits of a tree, and those of their cells that lie far from all
+    others, as of `Sentinels.state`."""
+
+    statistics: Statistics
+    tally: Tally
+    far: dict[str, np.ndarray]
+
+    def pack(self) -> bytes:
+        """As bytes."""
+        return pack({**vars(self.statistics), "tally": _tally_array(self.tally), **self.far})
+
+    @classmethod
+    def unpack(cls, piece: bytes) -> Self:
+        """The inverse of `pack`."""
+        arrays = unpack(piece)
+        tally = _tally(arrays.pop("tally"))
+        far = {name: arrays.pop(name) for name in list(arrays) if name.startswith("far_")}
+        return cls(Statistics(**arrays), tally, far)
+
+    def __iadd__(self, other: Counts) -> Counts:
+        both = Sentinels(self.statistics.means.shape[1])
+        both.add_state(self.far)
+        both.add_state(other.far)
+        self.statistics, self.far = self.statistics.merged(other.statistics), both.state()
+        self.tally += other.tally
+        return self
 
 
 def count(
@@ -144,60 +198,58 @@ def count(
     *,
     dither: Dither | None = None,
     seed: int = 0,
-    part: int = 0,
-) -> tuple[Statistics, Tally]:
-    """The rows of a part at the leaves and splits of a frozen tree; each part has noise of its own."""
-    counter = Counter(tree, scaling, dither=dither, seed=seed, first_row=part << 32)
+    first_row: int = 0,
+    watch: Sentinels | None = None,
+    reading: SourceParams | None = None,
+) -> Counts:
+    """The rows of a part at the leaves and splits of a frozen tree.
+
+    first_row : among the used ones of all parts, whose noise depends on their places. watch : of a sample.
+    """
+    counter = Counter(tree, scaling, dither=dither, seed=seed, first_row=first_row)
+    watch = Sentinels(len(spec.names)) if watch is None else watch
     tally = Tally()
-    for X in _matrices(batches, spec, tally):
+    for X in _matrices(batches, spec, tally, reading):
         counter.update(X)
-    return counter.statistics(), tally
-
-
-def pack_counts(statistics: Statistics, tally: Tally) -> bytes:
-    """As bytes."""
-    return pack({**vars(statistics), "tally": _tally_array(tally)})
+        watch.add(X)
+    return Counts(counter.statistics(), tally, watch.state())
 
 
 def merge_counts(pieces: Iterable[bytes]) -> bytes | None:
     """All together, in the order of their parts; None for none."""
-    total: Statistics | None = None
-    tally = Tally()
+    total: Counts | None = None
     for piece in pieces:
-        statistics, more = unpack_counts(piece)
-        total = statistics if total is None else total.merged(statistics)
-        tally += more
-    return None if total is None else pack_counts(total, tally)
-
-
-def unpack_counts(piece: bytes) -> tuple[Statistics, Tally]:
-    """The inverse of `pack_counts`."""
-    arrays = unpack(piece)
-    return Statistics(**{k: a for k, a in arrays.items() if k != "tally"}), _tally(arrays["tally"])
+        if total is None:
+            total = Counts.unpack(piece)
+        else:
+            total += Counts.unpack(piece)
+    return None if total is None else total.pack()
 
 
 def label(
     batches: Iterable[pa.RecordBatch],
     model: Model,
+    params: AssignParams,
     *,
-    name: str = "cluster",
-    clusters: int | None = None,
-    with_: Sequence[Extra] = (),
     missing: Missing | None = None,
+    reading: SourceParams | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The batches with the columns that `imdh assign` writes behind their own."""
-    spec = model.spec if missing is None else replace(model.spec, missing=missing)
-    labeller, tally = Labeller(model, clusters, tuple(with_)), Tally()
-    for batch in batches:
-        X, used = extract(Chunk(batch.select(list(spec.source_columns)), None, None), spec, tally)
-        found = labeller(X)
-        lost = None if used.all() else ~used
-        if lost is not None:
-            found["cluster"][lost] = -1
-        columns = [pa.array(found["cluster"])]
-        columns += [pa.array(found[extra], EXTRA_TYPES[extra], mask=lost) for extra in with_]
-        names = [*batch.schema.names, name, *with_]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *columns], names=names)
+    whole: deque[pa.RecordBatch] = deque()
+
+    def passing() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            whole.append(batch)
+            yield batch
+
+    source = batches_source(passing(), reading, NAME)
+    if source is not None:
+        bind_features(source, model.spec)
+        labelled = ChunkLabeller(model, source, replace(params, keep=()), missing)
+        for chunk in source.chunks(model.spec.source_columns):
+            batch, (labels, *_) = whole.popleft(), labelled(chunk, 0)
+            names = [*batch.schema.names, *labels.schema.names]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *labels.columns], names=names)
 
 
 def slim(model: Model) -> Model:
@@ -209,6 +261,11 @@ def slim(model: Model) -> Model:
         sums_of_squares=np.zeros((model.n_nodes, 0)),
         extras={name: array for name, array in model.extras.items() if name == "fill"},
     )
+
+
+def watch_of(sample: np.ndarray, spec: FeatureSpec) -> Sentinels:
+    """What looks for values that stand for missing ones, in all rows, by a sample (rows, d) of them."""
+    return Sentinels.by(sample, np.array([spec.columns[i].levels is not None for i in spec.owners]))
 
 
 def learn_sample(found: Profile, params: FitParams, sample_rows: int, *, threads: int = 1) -> Learned:
@@ -231,17 +288,19 @@ def learn_sample(found: Profile, params: FitParams, sample_rows: int, *, threads
 
 def finished(
     learned: Learned,
-    counted: Statistics,
-    tally: Tally,
+    counted: Counts,
+    watch: Sentinels,
     params: FitParams,
     spec: FeatureSpec,
     provenance: Mapping[str, Any],
 ) -> Model:
-    """The model of a tree that was learned from a sample and counted on all rows."""
-    learned = replace(learned, statistics=counted, recounted=True)
+    """The model of a tree that was learned from a sample and counted on all rows. watch : as for `count`."""
+    learned = replace(learned, statistics=counted.statistics, recounted=True)
     check_range(learned, spec.names, params.scale)
-    chosen = prune(learned, params.prune)
-    rows = Provenance(tally.row_counts(), tally.cell_counts(), **provenance)
+    watch.add_state(counted.far)
+    suspects, tally = suspects_of(watch.found(), spec, learned.columns), counted.tally
+    chosen = doubted(prune(learned, params.prune), suspects)
+    rows = Provenance(tally.row_counts(), tally.cell_counts(), suspects=suspects, **provenance)
     sampled = learned.rows if learned.rows < tally.used else None
     about = describe(learned, chosen, params, spec, rows, learned_rows=sampled)
     model = build(learned, spec.names, chosen, about)
@@ -252,8 +311,14 @@ def finished(
     return replace(model, extras={name: model.extras[name] for name in kept})
 
 
-def _matrices(batches: Iterable[pa.RecordBatch], spec: FeatureSpec, tally: Tally) -> Iterator[np.ndarray]:
-    names = list(spec.source_columns)
-    for batch in batches:
-        X, used = extract(Chunk(batch.select(names), None, None), spec, tally, first_row=tally.rows)
-        yield X if used.all() else X[used]
+def _matrices(
+    batches: Iterable[pa.RecordBatch], spec: FeatureSpec, tally: Tally, reading: SourceParams | None
+) -> Iterator[np.ndarray]:
+    """The used rows as matrices; `tally` is added to, in place."""
+    source = batches_source(iter(batches), reading, NAME)
+    if source is None:
+        return
+    bind_features(source, spec)
+    rows = FeatureRows(source, spec)
+    yield from rows.in_order()
+    tally += rows.tally

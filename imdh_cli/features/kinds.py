@@ -56,6 +56,13 @@ def plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pt.is_dictionary(column.type) else column
 
 
+def worded(column: pa.Array) -> pa.Array:
+    """Cells of codes as text: whole numbers and truths are, other cells are what they are."""
+    column = plain(column)
+    whole = pt.is_integer(column.type) or pt.is_boolean(column.type)
+    return column.cast(pa.string()) if whole else column
+
+
 def example(column: pa.Array | pa.ChunkedArray) -> str:
     """For a sentence: the first value that is no number, or nothing when there is none."""
     try:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 
 from imdh_cli.arrow_compute import pc
 from imdh_cli.compiled import kernel
 from imdh_cli.errors import DataError
-from imdh_cli.features.kinds import example, kind_of_type, plain
+from imdh_cli.features.kinds import example, kind_of_type, plain, worded
 from imdh_cli.features.spec import Column, FeatureSpec, Items
 from imdh_cli.sources.base import Chunk
 
@@ -247,11 +246,8 @@ def _as_double(column: pa.Array, name: str, where: str) -> pa.Array:
 
 def _one_hot(column: pa.Array, spec: Column, block: np.ndarray, where: str) -> int:
     """Fill the columns of one text column, in place; the number of unseen texts."""
-    values = plain(column)
-    kind = kind_of_type(values.type)
-    if pt.is_integer(values.type) or pt.is_boolean(values.type):
-        values = values.cast(pa.string())
-    elif kind not in ("text", "empty throughout"):
+    values = worded(column)
+    if kind_of_type(values.type) not in ("text", "empty throughout"):
         raise DataError(
             f'{where}: column "{spec.name}" is {values.type}; the model needs text there',
             "write the column as the text it was learned from",

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from imdh_cli.arrow_compute import pc
 from imdh_cli.errors import PIPE, DataError
-from imdh_cli.features.kinds import example, kind_of, plain
+from imdh_cli.features.kinds import example, kind_of, kind_of_type, worded
 from imdh_cli.features.lists import choose_items, lengths
 from imdh_cli.features.matrix import all_bad
 from imdh_cli.features.names import Named, Span, resolve
@@ -577,7 +577,11 @@ def _levels(source: Source, texts: Sequence[str]) -> tuple[dict[str, list[str]],
         batches = (chunk.features for chunk in source.chunks(open_)) if open_ else ()
     for batch in batches:
         for name in list(open_):
-            column = plain(batch.column(batch.schema.get_field_index(name)))
+            column = worded(batch.column(batch.schema.get_field_index(name)))
+            if kind_of_type(column.type) == "number":
+                raise DataError(
+                    f'column "{name}" is {column.type}: no codes', "write them as text or as whole numbers"
+                )
             try:
                 levels[name].update(t for t in pc.unique(column).to_pylist() if t is not None)
             except UnicodeDecodeError as error:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.core import pruning
+from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.learn import Learned
 from imdh_cli.core.learner import WINDOW_ROWS
 from imdh_cli.core.pruning import Pruning
+from imdh_cli.core.sentinels import Sentinel
 from imdh_cli.core.state import REQUIRED, LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.errors import DataError, UsageError
@@ -61,6 +63,22 @@ class Provenance:
         rows = {name: n + old["rows"][name] for name, n in self.rows.items()}
         inputs, names = [*old["inputs"], *self.inputs], old.get("cluster_names", {})
         return replace(self, rows=rows, cells=cells, inputs=inputs, cluster_names=names)
+
+
+def suspects_of(found: Sequence[Sentinel], spec: FeatureSpec, columns: ColumnMoments) -> list[dict[str, Any]]:
+    """Cells that may stand for missing ones, as the metadata keep them. columns : of all rows."""
+    sd = np.sqrt(columns.square / np.maximum(columns.count, 1))
+    return [
+        {
+            "column": spec.columns[spec.owners[s.column]].name,
+            "feature": spec.names[s.column],
+            "value": s.value,
+            "cells": s.cells,
+            "sd": float(sd[s.column]),
+            "others": s.others,
+        }
+        for s in found
+    ]
 
 
 def describe(

@@ -148,6 +148,34 @@ def label_schema(params: AssignParams, kept: pa.Schema) -> pa.Schema:
     return pa.schema([*kept, *map(pa.field, params.columns, types)])
 
 
+class ChunkLabeller:
+    """Chunk of a source -> what `label_schema` has, in any thread."""
+
+    def __init__(self, model: Model, source: Source, params: AssignParams, missing: Missing | None) -> None:
+        self.spec = model.spec if missing is None else replace(model.spec, missing=missing)
+        self.labeller = Labeller(model, params.clusters, params.extra)
+        self._params = params
+        self._schema = label_schema(params, source.kept_schema(params.keep))
+        self._names = pa.array([None, *self.labeller.names], pa.string())
+        self._source_name = name_of(source)
+
+    def __call__(self, chunk: Chunk, first_row: int) -> Labelled:
+        params, read = self._params, Tally()
+        X, used = extract(chunk, self.spec, read, first_row=first_row, source_name=self._source_name)
+        columns = self.labeller(X)
+        lost = None if used.all() else ~used
+        if lost is not None:
+            columns["cluster"][lost] = -1
+        known = np.maximum(columns["cluster"], 0)
+        arrays = list(chunk.kept.columns) if chunk.kept is not None else []
+        arrays.append(pa.array(columns["cluster"]))
+        if params.names:
+            arrays.append(self._names.take(pa.array(known)))
+        arrays += [_array(extra, columns[extra], lost) for extra in params.extra]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return batch, read, np.bincount(known, minlength=self.labeller.n_clusters + 1)
+
+
 def assign(
     model: Model,
     source: Source,
@@ -162,33 +190,14 @@ def assign(
 
     One thread reads, `threads` make matrices and label them, one writes; bytes do not depend on how many.
     """
-    spec = model.spec if missing is None else replace(model.spec, missing=missing)
-    labeller = Labeller(model, params.clusters, params.extra)
-    schema = label_schema(params, source.kept_schema(params.keep))
-    tally = Tally()
+    label = ChunkLabeller(model, source, params, missing)
+    tally, labeller = Tally(), label.labeller
     sizes = np.zeros(labeller.n_clusters + 1, dtype=np.int64)
-    names = pa.array([None, *labeller.names], pa.string())
-    name = name_of(source)
-
-    def labelled(chunk: Chunk, first_row: int) -> Labelled:
-        read = Tally()
-        X, used = extract(chunk, spec, read, first_row=first_row, source_name=name)
-        columns = labeller(X)
-        lost = None if used.all() else ~used
-        if lost is not None:
-            columns["cluster"][lost] = -1
-        arrays = list(chunk.kept.columns) if chunk.kept is not None else []
-        arrays.append(pa.array(columns["cluster"]))
-        if params.names:
-            arrays.append(names.take(pa.array(np.maximum(columns["cluster"], 0))))
-        arrays += [_array(extra, columns[extra], lost) for extra in params.extra]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        return batch, read, np.bincount(np.maximum(columns["cluster"], 0), minlength=len(sizes))
 
     def tasks() -> Iterator[Callable[[], Labelled]]:
         rows = 0
-        for chunk in source.chunks(spec.source_columns, params.keep):
-            yield partial(labelled, chunk, rows)
+        for chunk in source.chunks(label.spec.source_columns, params.keep):
+            yield partial(label, chunk, rows)
             rows += chunk.features.num_rows
 
     def counted(made: Iterable[Labelled]) -> Iterator[pa.RecordBatch]:

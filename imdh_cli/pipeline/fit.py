@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,15 @@ from imdh_cli.core.pruning import Pruning
 from imdh_cli.errors import UsageError
 from imdh_cli.features import Selection, Tally
 from imdh_cli.model import Model
-from imdh_cli.model.build import Provenance, build, check_range, describe, learner_state, prune
+from imdh_cli.model.build import (
+    Provenance,
+    build,
+    check_range,
+    describe,
+    learner_state,
+    prune,
+    suspects_of,
+)
 from imdh_cli.model.metadata import doubted
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.checkpoint import Checkpoint
@@ -95,7 +102,8 @@ def fit(
         raise rows.no_rows() from error
     names = selection.spec.names
     check_range(learned, names, params.scale)
-    suspects = _suspects(rows, learned, update)
+    known = [] if update is None else update.metadata.get("suspects", ())
+    suspects = [*known, *suspects_of(rows.sentinels, selection.spec, learned.columns)]
     chosen = doubted(prune(learned, params.prune), suspects)
     tally = rows.first_tally or rows.tally
     drifting = [name for name, differs in zip(names, learned.drifting, strict=True) if differs]
@@ -145,26 +153,6 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
     finally:
         counter.join()
     return replace(learned, statistics=counter.statistics(), busy={**learned.busy, **counter.busy})
-
-
-def _suspects(rows: FeatureRows, learned: Learned, update: Model | None) -> list[dict[str, Any]]:
-    """Cells that may stand for missing ones, as the model's metadata keep them; those of an update after the
-    model's own."""
-    columns = learned.columns
-    sd = np.sqrt(columns.square / np.maximum(columns.count, 1))
-    found = [] if update is None else list(update.metadata.get("suspects", ()))
-    for s in rows.sentinels:
-        found.append(
-            {
-                "column": rows.spec.columns[rows.spec.owners[s.column]].name,
-                "feature": rows.spec.names[s.column],
-                "value": s.value,
-                "cells": s.cells,
-                "sd": float(sd[s.column]),
-                "others": s.others,
-            }
-        )
-    return found
 
 
 def _left_out(source: Source, selection: Selection) -> list[list[str]]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imdh_cli.errors import ImdhWarning
 from imdh_cli.words import count, listing, printable
+
+if TYPE_CHECKING:
+    from imdh_cli.model import Model
 
 NAME = 40  # characters of a name
 
@@ -30,13 +35,25 @@ def described(suspect: Mapping[str, Any]) -> str:
     return f'"{name}": {number(suspect["value"])} in {cells}'
 
 
-def warning(suspect: Mapping[str, Any]) -> str:
-    """What was found, what it does to the column, and what to type if it means missing."""
-    option = shlex.quote(f"{suspect['column']}={number(suspect['value'])}")
+def warning(suspect: Mapping[str, Any], to_do: str | None = None) -> str:
+    """What was found, what it does to the column, and what to do, or else to type, if it means missing."""
+    if to_do is None:
+        to_do = f"add --null-value {shlex.quote(_null_value(suspect))}"
     return (
         f"{described(suspect)}, far from all others: the column's sd is {_short(suspect['sd'])} with them "
-        f"and {_short(suspect['others'])} without; if it means missing, add --null-value {option}"
+        f"and {_short(suspect['others'])} without; if it means missing, {to_do}"
     )
+
+
+def warn(model: Model, to_do: str | None = None) -> None:
+    """An ImdhWarning for each, where the caller of the caller called. to_do : but for `null_value=...`."""
+    for suspect in model.metadata.get("suspects", ()):
+        said = to_do or f"fit with null_value={_null_value(suspect)!r}"
+        warnings.warn(warning(suspect, said), ImdhWarning, stacklevel=3)
+
+
+def _null_value(suspect: Mapping[str, Any]) -> str:
+    return f"{suspect['column']}={number(suspect['value'])}"
 
 
 def doubt(suspects: Sequence[Mapping[str, Any]]) -> str:

@@ -1,7 +1,9 @@
-"""A table in memory (Arrow, pandas, Polars, a DuckDB relation ...) -> a source, without a copy to a file."""
+"""A table in memory (Arrow, pandas, Polars, a DuckDB relation ...), or batches as they come -> a source,
+without a copy to a file."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -41,7 +43,7 @@ class MemoryPart:
         self.bytes_read = 0
         return self._read(features, keep, self._table, 0)
 
-    def fragments(self, features: Sequence[str]) -> list[Fragment]:
+    def fragments(self, features: Sequence[str]) -> list[Fragment] | None:
         """One fragment for each batch that the table is of."""
         check_columns(features, self.schema.names, self.name)
         fragments, row = [], 0
@@ -67,6 +69,38 @@ class MemoryPart:
             yield from chunks_of(batch, features, keep, self._params.batch_rows, (self.name, row))
             row += batch.num_rows
             self.bytes_read += batch.nbytes
+
+
+class BatchesPart(MemoryPart):
+    """Record batches as they come, each a chunk; they can be read once."""
+
+    rereadable = False
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], first: pa.RecordBatch, name: str) -> None:
+        super().__init__(pa.Table.from_batches([first]), SourceParams(), name)
+        self._batches = itertools.chain([first], batches)
+        self.rows = self.size = None
+
+    def chunks(self, features: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Chunk]:
+        check_columns([*features, *keep], self.schema.names, self.name)
+        for batch in self._batches:
+            kept = batch.select(list(keep)) if keep else None
+            yield Chunk(batch.select(list(features)), kept, None, (self.name, None))
+
+    def fragments(self, features: Sequence[str]) -> list[Fragment] | None:
+        return None
+
+
+def batches_source(
+    batches: Iterator[pa.RecordBatch], params: SourceParams | None = None, name: str = "the table"
+) -> TableSource | None:
+    """Batches of one schema as a source, whose places among all rows are not known; None for none."""
+    first = next(batches, None)
+    if first is None:
+        return None
+    return TableSource(
+        [BatchesPart(batches, first, name)], [{}], SourceParams() if params is None else params
+    )
 
 
 def table_source(*tables: Any, params: SourceParams | None = None, name: str = "the table") -> TableSource:
