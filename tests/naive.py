@@ -255,6 +255,7 @@ class Summary:
     ss: Array  # (n, d) per feature, about the mean
     pivots: Array  # (n, d) the learned means
     histograms: Array  # (m, 128) int64
+    on_piles: Array | None = None  # (m, 128) int64, of the rows on a pile of the column a split leans on
 
 
 def pivots(tree: Tree) -> Array:
@@ -344,6 +345,40 @@ def recount(frozen: Frozen, Z: Array, pivots: Array, rule: Rule | None = None) -
     ss = np.array([((Z[rows] - mean) ** 2).sum(axis=0) for rows, mean in zip(members, means, strict=True)])
     counts = np.array([len(rows) for rows in members], np.int64)
     return Summary(counts, means, ss.reshape(n, d), pivots, histograms)
+
+
+def pile_values(column: Array) -> list[float]:
+    """Values with a hundredth of all rows, and with over ten times the mean of their neighbours, two on
+    either side. Of two values none is a pile."""
+    rows = Counter(float(x) for x in column if not math.isnan(x))
+    values = sorted(rows)
+    found = []
+    for k, value in enumerate(values):
+        beside = [rows[x] for x in values[max(k - 2, 0) : k] + values[k + 1 : k + 3]]
+        stands_out = len(values) > 2 and rows[value] > 10 * sum(beside) / len(beside)
+        if stands_out and rows[value] >= 0.01 * sum(rows.values()):
+            found.append(value)
+    return found
+
+
+def leans_on(v: Array, piled: Sequence[int]) -> int | None:
+    """Of the columns with piles the one of the largest component, if its square is at least a quarter."""
+    best = max(piled, key=lambda f: abs(v[f]), default=None)
+    return best if best is not None and v[best] ** 2 >= 0.25 else None
+
+
+def recount_on_piles(frozen: Frozen, Z: Array, on: Array, rule: Rule | None = None) -> Array:
+    """(m, 128): the histograms of `recount`, of those rows alone that lie on a pile, on (n, d) bool, of the
+    column that a split leans on."""
+    m = 2**frozen.depth - 1
+    piled = [f for f in range(Z.shape[1]) if on[:, f].any()]
+    out = np.zeros((m, BINS), np.int64)
+    for i in range(1, m + 1):
+        column = leans_on(frozen.v[i - 1], piled)
+        if column is not None:
+            here = [row for row in range(len(Z)) if on[row, column] and i in path_of(frozen, Z[row])]
+            out[i - 1] = recount(frozen, Z[here], np.zeros((2 * m + 1, Z.shape[1])), rule).histograms[i - 1]
+    return out
 
 
 def re_express(
@@ -655,9 +690,13 @@ def valleys(
         gain = SS[j - 1] - SS[left] - SS[right]
         out.gain[j - 1] = gain if weight == "ss" else max(gain, 0.0)
         out.depth[j - 1] = valley_depth(histogram, n)
-        E = excess_mass(histogram)
-        out.excess[j - 1] = E / math.sqrt(n) if n else 0.0
-        clear = summary.counts[j - 1] >= 4 and E > threshold * math.sqrt(n) and out.depth[j - 1] > 0
+        out.excess[j - 1] = excess_mass(histogram) / math.sqrt(n) if n else 0.0
+        if summary.on_piles is not None and out.depth[j - 1] < 0.8 and summary.on_piles[j - 1].any():
+            # A valley that neither the rows on a pile nor the others have lies between a pile and the rest.
+            parts = [summary.on_piles[j - 1], histogram - summary.on_piles[j - 1]]
+            of_parts = [excess_mass(part) / math.sqrt(max(part.sum(), 1)) for part in parts]
+            out.excess[j - 1] = min(out.excess[j - 1], max(of_parts))
+        clear = summary.counts[j - 1] >= 4 and out.excess[j - 1] > threshold and out.depth[j - 1] > 0
         out.significant[j - 1] = clear and out.divides[j - 1]
         below = [c for c in (2 * j, 2 * j + 1) if c <= m]
         out.kept[j - 1] = out.significant[j - 1] or any(out.kept[c - 1] for c in below)

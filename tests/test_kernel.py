@@ -421,10 +421,17 @@ def test_recount_is_that_of_the_twin(frozen):
     node, histograms = np.zeros(len(Z), np.int64), np.zeros((7, 128), np.int64)
     clipped = (np.abs(Z) == 10).any(axis=1)
     assert clipped.any()
-    kernel.recount(Z, clipped, tree.v, tree.threshold, tree.s, 3, node, histograms)
+    on = np.random.default_rng(1).random((len(Z), 3)) < 0.3
+    columns = [naive.leans_on(v, [0, 2]) for v in tree.v]  # those with piles: bits 0 and 1 of a row's mark
+    leans = np.array([{0: 0, 2: 1, None: -1}[column] for column in columns])
+    assert {*leans.tolist()} == {-1, 0, 1}
+    marks, on_piles = on[:, 0] + 2 * on[:, 2], np.zeros_like(histograms)
+    kernel.recount(Z, clipped, marks, tree.v, tree.threshold, tree.s, leans, node, histograms, on_piles)
     by_hand = naive.recount(tree, Z, naive.pivots(learned))
     assert node.tolist() == [naive.path_of(tree, z)[-1] for z in Z]
     np.testing.assert_array_equal(histograms, by_hand.histograms)
+    on[:, 1] = False
+    np.testing.assert_array_equal(on_piles, naive.recount_on_piles(tree, Z, on))
 
 
 def test_rows_stop_where_they_should_and_know_their_margin(frozen):

@@ -41,7 +41,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
     pivots = rng.normal(size=(n, d))
     offsets = rng.normal(size=m)
     names = [f"x{j}" for j in range(d)]
-    sizes = {"n": n, "m": m, "d": d, "L": m + 1, "c": 2}
+    sizes = {"n": n, "m": m, "d": d, "L": m + 1, "c": 2, "p": 3}
     return Model(
         feature_names=names,
         center=rng.normal(size=d),
@@ -85,7 +85,12 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
             name: rng.integers(1, 9, [sizes.get(s, s) for s in symbols]).astype(dtype)
             for name, (dtype, symbols) in EXTRAS.items()
         }
-        | {"learning_directions": np.eye(d)[np.arange(m) % d], "dither_columns": np.array([0, d - 1])},
+        | {
+            "learning_directions": np.eye(d)[np.arange(m) % d],
+            "dither_columns": np.array([0, d - 1]),
+            "pile_columns": np.array([0, 0, d - 1]),
+            "histograms_on_piles": histograms // 2,
+        },
     )  # fmt: skip
 
 

@@ -44,6 +44,10 @@ def random_summary(seed: int, depth: int, rows: int, *, valleys: bool = True) ->
         apart = rng.choice([0.0, 0.8, 1.5]) if valleys else 0.0
         u = rng.choice([-apart, apart], summary.counts[j]) + 0.4 * rng.standard_normal(summary.counts[j])
         np.add.at(histograms[j], [naive.bin_of(x) for x in u], 1)
+    summary.on_piles = histograms.copy()  # the lesser mode of two, or some rows of either, or none
+    summary.on_piles[:, 64:] = 0
+    summary.on_piles[::3] = rng.binomial(histograms[::3], 0.3)
+    summary.on_piles[2::3] = 0
     return summary
 
 
@@ -55,6 +59,7 @@ def prune(summary: naive.Summary, **params) -> pruning.Pruning:
         summary.pivots,
         summary.histograms,
         PruneParams(**params),
+        summary.on_piles,
     )
 
 

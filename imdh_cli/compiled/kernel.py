@@ -358,21 +358,27 @@ def count_leaves(Z, node, first_leaf, counts, means, sums_of_squares):
 
 
 @_compiled(fastmath=FASTMATH)
-def recount(Z, clipped, directions, thresholds, deviations, depth, node, histograms):
+def recount(Z, clipped, marks, directions, thresholds, deviations, leans, node, histograms, on_piles):
     """Take rows down the frozen tree to its leaves and count the splits' histograms.
 
-    Z : (rows, d). clipped : (rows,) bool. deviations : (m,) projected sd. In place: node (rows,) int64,
-    the leaf each row reached; histograms (m, 128) int64.
+    Z : (rows, d). clipped : (rows,) bool. marks : (rows,) int64, the bits of the columns in which a row lies
+    on a pile. deviations : (m,) projected sd. leans : (m,) int64, the bit of the column that a split leans
+    on, or -1. In place: node (rows,) int64, the leaf each row reached; histograms (m, 128) int64; on_piles
+    likewise, of marked rows, and empty where no split leans on a column.
     """
     rows, d = Z.shape
+    splits = directions.shape[0]
     for row in range(rows):
         i = 0
-        for _ in range(depth):
+        while i < splits:
             gap = -thresholds[i]
             for f in range(d):
                 gap += directions[i, f] * Z[row, f]
             if deviations[i] > 0.0 and not clipped[row]:
-                histograms[i, np.int64(_bin(gap / deviations[i]))] += 1
+                place = np.int64(_bin(gap / deviations[i]))
+                histograms[i, place] += 1
+                if leans[i] >= 0 and (marks[row] >> leans[i]) & 1:
+                    on_piles[i, place] += 1
             i = 2 * i + (2 if gap >= 0.0 else 1)
         node[row] = i + 1
 

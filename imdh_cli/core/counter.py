@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from imdh_cli.compiled import kernel
+from imdh_cli.compiled.histogram import BINS
 from imdh_cli.core.dither import Dither, noise_key
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.thread_pipeline import Block, ThreadPipeline, block_rows
@@ -34,20 +35,31 @@ class Counter:
     ) -> None:
         self._d = tree.directions.shape[1]
         self._scaling = scaling
-        self._statistics = Statistics.empty(tree.depth, self._d)
+        dither = dither or Dither.none()
+        self._piled, leans = dither.piles.leaning(tree.directions)
+        self._statistics = Statistics.empty(tree.depth, self._d, piles=len(self._piled) > 0)
         self._rows = block_rows(self._d)
         self.busy: defaultdict[str, float] = defaultdict(float)  # processor seconds by what they were for
-        self._dither = dither or Dither.none()
+        self._dither = dither
         self._key = noise_key(seed, epoch=None)
         self._row = first_row
         wide = self._dither.widened_tree(tree, scaling)
         at_leaf = np.arange(2 * len(tree.thresholds) + 1) >= len(tree.thresholds)
         nowhere = np.empty(0)
+        nothing = np.empty((0, BINS), dtype=np.int64)
 
         def judge(block: Block) -> None:
-            n = block.rows
+            n, statistics = block.rows, self._statistics
+            on_piles = nothing if statistics.on_piles is None else statistics.on_piles
             kernel.recount(
-                block.Z[:n], block.clipped[:n], *wide, tree.depth, block.node[:n], self._statistics.histograms
+                block.Z[:n],
+                block.clipped[:n],
+                block.marks[:n],
+                *wide,
+                leans,
+                block.node[:n],
+                statistics.histograms,
+                on_piles,
             )
 
         def descend(block: Block) -> None:
@@ -69,11 +81,11 @@ class Counter:
         """Count the rows of X (rows, d) float64, NaN for a cell to be filled."""
         for k in range(0, len(X), self._rows):
             part = X[k : k + self._rows]
-            self._pipeline.send(part, self._scaling)
+            marks = self._dither.piles.marks(part, self._piled) if len(self._piled) else None
+            self._pipeline.send(part, self._scaling, marks)
             if self._judging is not None:
-                self._judging.send(
-                    self._dither.apply(part, self._key, self._row), self._dither.widened(self._scaling)
-                )
+                noisy = self._dither.apply(part, self._key, self._row)
+                self._judging.send(noisy, self._dither.widened(self._scaling), marks)
             self._row += len(part)
 
     def __iadd__(self, other: Counter) -> Counter:
@@ -96,7 +108,9 @@ class Counter:
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` takes."""
         s = self.statistics()
+        piles = {} if s.on_piles is None else {"counted_on_piles": s.on_piles}
         return {
+            **piles,
             "counted_counts": s.counts,
             "counted_means": s.means,
             "counted_squares": s.sums_of_squares,
@@ -108,5 +122,7 @@ class Counter:
         """Go on from a state."""
         self._row = int(state["counted_row"])
         s = self._statistics
+        if s.on_piles is not None:
+            s.on_piles[:] = state["counted_on_piles"]
         s.counts[:], s.means[:] = state["counted_counts"], state["counted_means"]
         s.sums_of_squares[:], s.histograms[:] = state["counted_squares"], state["counted_histograms"]

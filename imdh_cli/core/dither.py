@@ -14,20 +14,19 @@ rows came in batches nor on threads. Labels, moments and counts are of the rows 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
+from imdh_cli.core.piles import LEAST_PART, Piles, stand_out
 from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
 
 SAMPLE_ROWS = 16_384  # that the rooms of values are told from
 TIED = 0.9  # of these rows: with no more values than that a column is one of values that come again
 FAR = 4.0
-PILE = 10.0  # times the rows of its neighbours, two on either side, that make a value a pile,
-LEAST_PILE = 0.01  # if it has this part of all rows; and the part in piles that makes a column one of these
-PILED = 0.05
+PILED = 0.05  # the part of all rows in piles that makes a column one of these
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Dither:
     columns : (c,) int64, those that are dithered. origins, per_bin : (c,), a value x is in bin
     (x - origin) * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and
     above the values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part
-    of the rows lies on single values that hold far more rows than their neighbours.
+    of the rows lies on piles. piles : of all columns, those without noise too.
     """
 
     columns: np.ndarray
@@ -46,6 +45,7 @@ class Dither:
     rooms: np.ndarray
     squares: np.ndarray
     piled: np.ndarray
+    piles: Piles = field(default_factory=Piles.none)
 
     @property
     def any(self) -> bool:
@@ -53,23 +53,32 @@ class Dither:
         return len(self.columns) > 0
 
     @classmethod
-    def none(cls) -> Dither:
+    def none(cls, piles: Piles | None = None) -> Dither:
         """Of no column."""
         nothing = np.empty(0)
-        no_column = nothing.astype(np.int64)
-        return cls(no_column, nothing, nothing, np.empty((0, BINS, 2)), nothing, nothing.astype(np.bool_))
+        no_column, no_rooms = nothing.astype(np.int64), np.empty((0, BINS, 2))
+        return cls(
+            no_column, nothing, nothing, no_rooms, nothing, nothing.astype(np.bool_), piles or Piles.none()
+        )
 
     @classmethod
     def of(cls, X: np.ndarray) -> Dither:
         """By rows (n, d) as they are, of which a sample is taken at even distances."""
         sample = X[np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)]
+        piles = Piles.of(sample)
         found = [(f, rooms) for f in range(X.shape[1]) if (rooms := _rooms(sample[:, f])) is not None]
         if not found:
-            return cls.none()
+            return cls.none(piles)
         origins, per_bin, rooms, squares, piled = zip(*(parts for _, parts in found), strict=True)
         columns = np.array([f for f, _ in found], dtype=np.int64)
         return cls(
-            columns, np.array(origins), np.array(per_bin), np.array(rooms), np.array(squares), np.array(piled)
+            columns,
+            np.array(origins),
+            np.array(per_bin),
+            np.array(rooms),
+            np.array(squares),
+            np.array(piled),
+            piles,
         )
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:
@@ -99,9 +108,11 @@ class Dither:
         return FrozenTree(directions / norms[:, None], tree.thresholds / norms, tree.deviations / norms)
 
     def state(self) -> dict[str, np.ndarray]:
-        """As arrays, by the names in a model file; `restored` takes them. None where there is no noise."""
+        """As arrays, by the names in a model file; `restored` takes them. None where there is nothing to
+        tell."""
+        piles = self.piles.state()
         if not self.any:
-            return {}
+            return piles
         return {
             "dither_columns": self.columns,
             "dither_origins": self.origins,
@@ -109,16 +120,18 @@ class Dither:
             "dither_rooms": self.rooms,
             "dither_squares": self.squares,
             "dither_piled": self.piled.astype(np.int64),
+            **piles,
         }
 
     @classmethod
     def restored(cls, state: Mapping[str, np.ndarray]) -> Dither:
         """The inverse of `state`."""
+        piles = Piles.restored(state)
         if "dither_columns" not in state:
-            return cls.none()
+            return cls.none(piles)
         names = ("columns", "origins", "per_bin", "rooms", "squares", "piled")
         columns, origins, per_bin, rooms, squares, piled = (state[f"dither_{name}"] for name in names)
-        return cls(columns, origins, per_bin, rooms, squares, piled > 0)
+        return cls(columns, origins, per_bin, rooms, squares, piled > 0, piles)
 
 
 def noise_key(seed: int, *, epoch: int | None) -> np.uint64:
@@ -159,14 +172,8 @@ def _rooms(column: np.ndarray) -> tuple[float, float, np.ndarray, float, bool] |
 def _piled(counts: np.ndarray) -> bool:
     """Whether single values stand out, by the rows of each value in ascending order (u,)."""
     rows = counts.sum()
-    padded = np.concatenate([[0, 0], counts, [0, 0]]).astype(np.float64)
-    known = np.concatenate([[0, 0], np.ones(len(counts)), [0, 0]])
-
-    def beside(values: np.ndarray) -> np.ndarray:
-        return values[:-4] + values[1:-3] + values[3:-1] + values[4:]
-
-    alone = counts > PILE * beside(padded) / beside(known)
-    return bool(counts[alone & (counts >= LEAST_PILE * rows)].sum() >= PILED * rows and len(counts) > 2)
+    piles = stand_out(counts) & (counts >= LEAST_PART * rows)
+    return bool(counts[piles].sum() >= PILED * rows and len(counts) > 2)
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:

@@ -13,7 +13,7 @@ from imdh_cli.compiled.histogram import BINS
 
 class ArraySpec(NamedTuple):
     """dtype as NumPy writes it; shape in numbers and letters: d features, m splits, n nodes, L leaves, c
-    columns that are dithered."""
+    columns that are dithered, p values that are piles."""
 
     dtype: str
     shape: tuple[str | int, ...]
@@ -54,6 +54,9 @@ class LearnerState:
     dither_rooms: Annotated[Array | None, "<f8", "c", BINS, 2] = None
     dither_squares: Annotated[Array | None, "<f8", "c"] = None
     dither_piled: Annotated[Array | None, "<i8", "c"] = None
+    # The values that hold far more rows than their neighbours (see core.piles).
+    pile_columns: Annotated[Array | None, "<i8", "p"] = None
+    pile_values: Annotated[Array | None, "<f8", "p"] = None
 
     def to_arrays(self, prefix: str = "") -> dict[str, np.ndarray]:
         """By name, what is None left out."""

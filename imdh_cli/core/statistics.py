@@ -17,22 +17,25 @@ class Statistics:
     """What pruning works from: moments of the rows counted in each leaf, histograms of each split.
 
     counts : (2^D,) int64. means, sums_of_squares : (2^D, d) float64, per feature, in z.
-    histograms : (m, 128) int64 of (v.z - threshold) / s, bins of 1/16 on [-4, 4].
+    histograms : (m, 128) int64 of (v.z - threshold) / s, bins of 1/16 on [-4, 4]. on_piles : the same of the
+    rows on a pile of the column that a split leans on (see piles); None where nobody looked.
     """
 
     counts: np.ndarray
     means: np.ndarray
     sums_of_squares: np.ndarray
     histograms: np.ndarray
+    on_piles: np.ndarray | None = None
 
     @classmethod
-    def empty(cls, depth: int, d: int) -> Statistics:
+    def empty(cls, depth: int, d: int, *, piles: bool = False) -> Statistics:
         leaves = 2**depth
         return cls(
             counts=np.zeros(leaves, dtype=np.int64),
             means=aligned(leaves, d),
             sums_of_squares=aligned(leaves, d),
             histograms=aligned(leaves - 1, BINS, dtype=np.int64),
+            on_piles=np.zeros((leaves - 1, BINS), dtype=np.int64) if piles else None,
         )
 
     def count_leaves(self, Z: np.ndarray, leaf: np.ndarray) -> None:
@@ -45,7 +48,10 @@ class Statistics:
             (self.counts, self.means, self.sums_of_squares),
             (other.counts, other.means, other.sums_of_squares),
         )
-        return Statistics(counts, means, squares, self.histograms + other.histograms)
+        piles = None
+        if self.on_piles is not None and other.on_piles is not None:
+            piles = self.on_piles + other.on_piles
+        return Statistics(counts, means, squares, self.histograms + other.histograms, piles)
 
     def re_express(self, old: Scaling, new: Scaling) -> None:
         """Move to the coordinates of `new`, in place. Histograms are free of units and stay."""

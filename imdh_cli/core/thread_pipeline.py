@@ -36,6 +36,7 @@ class Block:
         self.Z = aligned(rows, d)
         self.node = np.empty(rows, dtype=np.int64)
         self.clipped = np.empty(rows, dtype=np.bool_)
+        self.marks = np.zeros(rows, dtype=np.int64)
         self.rows = 0
 
 
@@ -98,14 +99,19 @@ class ThreadPipeline:
     def _hand_on(self, block: Block, k: int) -> None:
         (self._queues[k] if k < len(self._queues) else self._free).put(block)
 
-    def send(self, X: np.ndarray, scaling: Scaling) -> None:
-        """Standardise raw rows, no more than a block holds, and take them through all functions."""
+    def send(self, X: np.ndarray, scaling: Scaling, marks: np.ndarray | None = None) -> None:
+        """Standardise raw rows, no more than a block holds, and take them through all functions.
+
+        marks : (rows,) int64, goes with them; all rows sent have such or none.
+        """
         block = self._free_block()
         if len(X) > len(block.Z):  # compiled code does not look where a block ends
             self._free.put(block)
             raise ValueError(f"{len(X)} rows in a block of {len(block.Z)}")
         block.rows = n = len(X)
         s = scaling
+        if marks is not None:
+            block.marks[:n] = marks
         try:
             self._standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
             for step in self._own:

@@ -171,7 +171,8 @@ class Counts:
 
     def pack(self) -> bytes:
         """As bytes."""
-        return pack({**vars(self.statistics), "tally": _tally_array(self.tally), **self.far})
+        counted = {name: array for name, array in vars(self.statistics).items() if array is not None}
+        return pack({**counted, "tally": _tally_array(self.tally), **self.far})
 
     @classmethod
     def unpack(cls, piece: bytes) -> Self:
@@ -307,7 +308,7 @@ def finished(
     # Learning can go on from it where it has met all rows.
     kept = [name for name in model.extras if not name.startswith("window_")]
     if learned.rows < tally.used:
-        kept = [name for name in kept if name == "fill" or name.startswith("dither_")]
+        kept = [name for name in kept if name == "fill" or name.startswith(("dither_", "pile_"))]
     return replace(model, extras={name: model.extras[name] for name in kept})
 
 

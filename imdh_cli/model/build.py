@@ -33,7 +33,10 @@ LARGEST_LEARNED = 1e130
 def prune(learned: Learned, params: PruneParams) -> Pruning:
     """Choose the clusters of a learned tree."""
     counts, means, squares = learned.statistics.of_nodes()
-    return pruning.prune(counts, means, squares, learned.tree.pivots, learned.statistics.histograms, params)
+    counted = learned.statistics
+    return pruning.prune(
+        counts, means, squares, learned.tree.pivots, counted.histograms, params, counted.on_piles
+    )
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,12 @@ def build(learned: Learned, names: Sequence[str], chosen: Pruning, metadata: Map
         merge_order=chosen.merge_order,
         cluster_of_leaf=chosen.cluster_of_leaf,
         metadata=dict(metadata),
-        extras=learned.state.to_arrays(),
+        extras=learned.state.to_arrays() | _piled(learned.statistics),
     )
+
+
+def _piled(statistics: Statistics) -> dict[str, np.ndarray]:
+    return {} if statistics.on_piles is None else {"histograms_on_piles": statistics.on_piles}
 
 
 def check_range(learned: Learned, names: Sequence[str], scale: str) -> None:
@@ -191,6 +198,7 @@ def with_statistics(model: Model, statistics: Statistics) -> Model:
         means=means,
         sums_of_squares=squares,
         histograms=statistics.histograms,
+        extras={k: a for k, a in model.extras.items() if k != "histograms_on_piles"} | _piled(statistics),
         metadata=model.metadata | {"statistics": "recounted", "rows": rows} | apart,
     )
 

@@ -42,8 +42,8 @@ ARRAYS: dict[str, ArraySpec] = {
     "merge_order": ArraySpec("<i8", ("m",)),
     "cluster_of_leaf": ArraySpec("<i4", ("L",)),
 }
-# A model may lack these: what going on with the learning needs, and the noise of a recount.
-EXTRAS: dict[str, ArraySpec] = SCHEMA
+# A model may lack these: what going on with the learning needs, the noise of a recount, and piles.
+EXTRAS: dict[str, ArraySpec] = SCHEMA | {"histograms_on_piles": ArraySpec("<i8", ("m", BINS))}
 
 # Of models made before: no longer of use, and not read.
 RETIRED = ("code_steps", "column_codes", "column_code_counts")
@@ -75,9 +75,11 @@ def check_headers(headers: Mapping[str, Header]) -> None:
     missing = [name for name in ARRAYS if name not in headers]
     if missing:
         _fault(f"has no array {missing[0]}")
-    noise = [name for name in EXTRAS if name.startswith("dither_")]
-    if any(name in headers for name in noise) and (lost := [name for name in noise if name not in headers]):
-        _fault(f"has no array {lost[0]}, though others of the noise")
+    for prefix, what in (("dither_", "the noise"), ("pile_", "the piles")):
+        group = [name for name in EXTRAS if name.startswith(prefix)]
+        lost = [name for name in group if name not in headers]
+        if lost and len(lost) < len(group):
+            _fault(f"has no array {lost[0]}, though others of {what}")
     sizes = _sizes(headers)
     for name, header in headers.items():
         if name in unknown or name in RETIRED:
@@ -138,8 +140,11 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     _check_offsets(arrays)
     _check_moments(arrays)
     _check_histograms(arrays["histograms"], arrays["counts"])
-    if "dither_columns" in arrays:
-        _check_range("dither_columns", arrays["dither_columns"], 0, len(names) - 1)
+    for name in ("dither_columns", "pile_columns"):
+        if name in arrays:
+            _check_range(name, arrays[name], 0, len(names) - 1)
+    if "histograms_on_piles" in arrays and (arrays["histograms_on_piles"] > arrays["histograms"]).any():
+        _fault("histograms_on_piles hold more rows than histograms")
     _check_merge_order(arrays["merge_order"])
     _check_clusters(arrays["cluster_of_leaf"])
 
@@ -151,8 +156,13 @@ def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
     m, d = directions
     if m & (m + 1) or not 1 <= (m + 1).bit_length() - 1 <= MAX_DEPTH:
         _fault(f"directions has {m} rows, which is no full tree of 1 to {MAX_DEPTH} levels")
-    dithered = headers["dither_columns"].shape if "dither_columns" in headers else (0,)
-    return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1, "c": dithered[0] if len(dithered) == 1 else 0}
+
+    def length(name: str) -> int:
+        shape = headers[name].shape if name in headers else (0,)
+        return shape[0] if len(shape) == 1 else 0
+
+    free = {"c": length("dither_columns"), "p": length("pile_columns")}
+    return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1, **free}
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -26,7 +26,13 @@ def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
         When more clusters are asked for than leaves are in use.
     """
     chosen = pruning.prune(
-        model.counts, model.means, model.sums_of_squares, model.pivots, model.histograms, params
+        model.counts,
+        model.means,
+        model.sums_of_squares,
+        model.pivots,
+        model.histograms,
+        params,
+        model.extras.get("histograms_on_piles"),
     )
     chosen = doubted(chosen, model.metadata.get("suspects", ()))
     metadata = model.metadata | {

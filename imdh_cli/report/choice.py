@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.core.pruning import Pruning, prune
-from imdh_cli.core.pruning.choose import EMPTY
 from imdh_cli.core.pruning.cut import children, clusters_after
+from imdh_cli.core.pruning.valleys import EMPTY
 from imdh_cli.model.metadata import doubted
 from imdh_cli.report.suspects import doubt
 from imdh_cli.words import count, listing
@@ -165,6 +165,7 @@ def own_choice(model: Model) -> Pruning:
         model.pivots,
         model.histograms,
         replace(model.params.prune, clusters="auto"),
+        model.extras.get("histograms_on_piles"),
     )
     return doubted(chosen, model.metadata.get("suspects", ()))
 

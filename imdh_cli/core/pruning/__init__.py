@@ -19,6 +19,7 @@ from imdh_cli.core.pruning.valleys import (
     excess_mass,
     smooth,
     valley_depths,
+    without_piles,
 )
 from imdh_cli.core.pruning.weights import WEIGHTS, Splits
 from imdh_cli.params import PruneParams
@@ -39,6 +40,7 @@ __all__ = [
     "smooth",
     "too_many",
     "valley_depths",
+    "without_piles",
 ]
 
 
@@ -78,6 +80,7 @@ def prune(
     pivots: np.ndarray,
     histograms: np.ndarray,
     params: PruneParams,
+    on_piles: np.ndarray | None = None,
 ) -> Pruning:
     """Order all splits, choose the number of clusters, label the leaves.
 
@@ -87,13 +90,16 @@ def prune(
     means, sums_of_squares, pivots : (n, d) float64, in z; sums of squares per feature
     histograms : (m, 128), without the gaps between codes
     params : PruneParams
+    on_piles : (m, 128), optional, the part of the histograms that lies on piles (see core.piles)
 
     Raises
     ------
     UsageError
         When more clusters are asked for than leaves are in use.
     """
-    splits = Splits.summarise(counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size))
+    splits = Splits.summarise(
+        counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size), on_piles
+    )
     nested = Nested.of(splits, WEIGHTS[params.weight])
     most_leaves = len(nested.curve)
     votes = np.zeros(most_leaves, dtype=np.int64)

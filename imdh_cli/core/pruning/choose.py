@@ -11,11 +11,10 @@ import numpy as np
 
 from imdh_cli.core.pruning.cut import clusters_after, in_use_after, removal_order
 from imdh_cli.core.pruning.elbow import ELBOWS
-from imdh_cli.core.pruning.valleys import LAX, SURE
+from imdh_cli.core.pruning.valleys import EMPTY, LAX, SURE
 from imdh_cli.core.pruning.weights import WEIGHTS, Splits, SplitWeight
 from imdh_cli.params import PruneParams
 
-EMPTY = 0.8  # depth of a valley that is nearly empty
 MOSTLY = 0.8  # the part of the significant valleys from which on such a tree is one of gaps
 
 

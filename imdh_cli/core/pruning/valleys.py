@@ -15,6 +15,7 @@ from imdh_cli.compiled.histogram import BINS, CENTRES, EDGES, HALF, PER_SD
 SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident
 SURE = 2.0  # and beyond which none could doubt it
 LAX = 1.25  # what one split in twenty trees reaches by accident
+EMPTY = 0.8  # depth of a valley that is nearly empty
 LEAST_ROWS = 4
 BEYOND = HALF  # bins that an end bin is taken to be wide, as it holds all that lies beyond
 _WIDE_CENTRES = (np.arange(BINS + 2 * BEYOND - 2) + 1.5 - HALF - BEYOND) / PER_SD
@@ -68,6 +69,22 @@ def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.max(axis=1, initial=0) > 0))
     excess[some] = excess_everywhere(histograms[some])[:, HALF]
     return excess / np.sqrt(np.maximum(counts, 1))
+
+
+def without_piles(
+    excess: np.ndarray, depths: np.ndarray, histograms: np.ndarray, on_piles: np.ndarray
+) -> np.ndarray:
+    """E / sqrt(n) of each split, (m,), where a valley counts for no more than in the better of its two parts.
+
+    on_piles : (m, 128), the part of its histogram on a pile. A valley that neither those rows nor the others
+    have lies between a pile and the rest. A nearly empty one divides them nevertheless.
+    """
+    excess = excess.copy()
+    some = np.flatnonzero((depths < EMPTY) & on_piles.any(axis=1))
+    parts = [part[some] for part in (on_piles, histograms - on_piles)]
+    better = np.maximum(*(excess_mass(part, part.sum(axis=1)) for part in parts))
+    excess[some] = np.minimum(excess[some], better)
+    return excess
 
 
 def excess_everywhere(histograms: np.ndarray) -> np.ndarray:

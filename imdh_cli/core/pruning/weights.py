@@ -16,7 +16,13 @@ from typing import Protocol
 import numpy as np
 
 from imdh_cli.core.pruning.cut import children
-from imdh_cli.core.pruning.valleys import LEAST_ROWS, SIGNIFICANT, excess_mass, valley_depths
+from imdh_cli.core.pruning.valleys import (
+    LEAST_ROWS,
+    SIGNIFICANT,
+    excess_mass,
+    valley_depths,
+    without_piles,
+)
 
 MOST_RATIO = 1e6  # of sums of squares, above and below a split
 
@@ -53,6 +59,7 @@ class Splits:
         pivots: np.ndarray,
         histograms: np.ndarray,
         min_rows: int,
+        on_piles: np.ndarray | None = None,
     ) -> Splits:
         """From the arrays that `prune` is given, judged at the usual threshold."""
         m = len(histograms)
@@ -63,13 +70,16 @@ class Splits:
         for ss in (squares, about_pivots):
             left, right = children(ss)
             gains.append(ss[:m] - left - right)
+        depths, excess = valley_depths(histograms, rows), excess_mass(histograms, rows)
+        if on_piles is not None:
+            excess = without_piles(excess, depths, histograms, on_piles)
         return cls(
             counts=counts,
             squares=squares,
             gains=np.maximum(gains[0], 0.0),
             charged=gains[1],
-            depths=valley_depths(histograms, rows),
-            excess=excess_mass(histograms, rows),
+            depths=depths,
+            excess=excess,
             min_rows=min_rows,
         ).judge(SIGNIFICANT)
 

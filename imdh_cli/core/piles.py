@@ -1,0 +1,92 @@
+"""Rows, as they are -> the values that hold far more of them than their neighbours, and who lies on one.
+
+Half of a column may be exactly 0, a sensor may be cut off at both ends. Such a pile is no lattice: the rest
+of its column is continuous. In a histogram of projections it stands up beside that rest like a mode of its
+own, and again in every slice that is cut of both. So a valley that is there only because one of its modes is
+a pile is no valley, unless it is nearly empty: a split that leans on a column with piles is judged by the
+rows on them and by the others, each by themselves (see pruning.valleys).
+
+Measured on 240 tables of fifteen kinds with piles in 1 to 10 columns: in 41 there were more clusters than a
+straight cut on each side of a pile makes, with this in 11, of which 9 are cut at both ends of every column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+STANDS_OUT = 10.0  # times the rows of its neighbours, two on either side, that make a value a pile,
+LEAST_PART = 0.01  # if it has this part of all rows
+LEANS = 0.25  # the least square of a direction's component by which it leans on a column
+MOST_COLUMNS = 63  # bits of a mark
+
+
+@dataclass(frozen=True)
+class Piles:
+    """columns (p,) int64, values (p,): each value that is a pile, columns in order."""
+
+    columns: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def none(cls) -> Piles:
+        return cls(np.empty(0, dtype=np.int64), np.empty(0))
+
+    @classmethod
+    def of(cls, sample: np.ndarray) -> Piles:
+        """By rows (n, d), NaN for a cell to be filled."""
+        found = [values_of(column[~np.isnan(column)]) for column in sample.T]
+        columns = np.repeat(np.arange(len(found), dtype=np.int64), [len(values) for values in found])
+        return cls(columns, np.concatenate([np.empty(0), *found]))
+
+    def leaning(self, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The columns that directions (m, d) lean on, (k,), and for each direction which of these, (m,)
+        int64, -1 for none."""
+        columns = np.unique(self.columns)
+        if not len(columns):
+            return columns, np.full(len(directions), -1)
+        squares = directions[:, columns] ** 2
+        most = np.argmax(squares, axis=1)
+        leans = squares[np.arange(len(most)), most] >= LEANS
+        some = np.unique(most[leans])[:MOST_COLUMNS]
+        place = np.full(len(columns), -1)
+        place[some] = np.arange(len(some))
+        return columns[some], np.where(leans, place[most], -1)
+
+    def marks(self, X: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Of each row of X (rows, d), a bit for each of the columns (k,): 1 where it lies on a pile."""
+        marks = np.zeros(len(X), dtype=np.int64)
+        for bit, column in enumerate(columns.tolist()):
+            marks |= np.isin(X[:, column], self.values[self.columns == column]).astype(np.int64) << bit
+        return marks
+
+    def state(self) -> dict[str, np.ndarray]:
+        """As arrays, by the names in a model file; `restored` takes them. None where there are no piles."""
+        return {"pile_columns": self.columns, "pile_values": self.values} if len(self.columns) else {}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, np.ndarray]) -> Piles:
+        """The inverse of `state`."""
+        return cls(state["pile_columns"], state["pile_values"]) if "pile_columns" in state else cls.none()
+
+
+def values_of(column: np.ndarray) -> np.ndarray:
+    """The values of a column (n,) that are piles, in ascending order; of only two values none is."""
+    values, counts = np.unique(column, return_counts=True)
+    if len(values) < 3:
+        return np.empty(0)
+    return values[stand_out(counts) & (counts >= LEAST_PART * len(column))]
+
+
+def stand_out(counts: np.ndarray) -> np.ndarray:
+    """Which values have far more rows than those beside them, (u,) bool, by the rows of each in order."""
+    padded = np.concatenate([[0, 0], counts, [0, 0]]).astype(np.float64)
+    known = np.concatenate([[0, 0], np.ones(len(counts)), [0, 0]])
+
+    def beside(values: np.ndarray) -> np.ndarray:
+        return values[:-4] + values[1:-3] + values[3:-1] + values[4:]
+
+    found: np.ndarray = counts > STANDS_OUT * beside(padded) / beside(known)
+    return found
