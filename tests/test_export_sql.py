@@ -21,7 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 import sqlglot
 
+import imdh_cli
 from imdh_cli.errors import UsageError
+from imdh_cli.export import sql
 from imdh_cli.export.check import compare, within_rounding
 from imdh_cli.export.dialects import DIALECTS, number
 from imdh_cli.export.sql import expression, query
@@ -269,6 +271,46 @@ def test_a_parser_of_each_dialect_reads_the_same_labels(world, dialect):
         assert_same(in_duckdb(translated, world.table), world, None, "skip")
 
 
+@pytest.fixture
+def always_long(monkeypatch) -> None:
+    monkeypatch.setattr(sql, "LONG", 0)
+
+
+@pytest.mark.usefixtures("always_long")
+@pytest.mark.parametrize("missing", ["skip", "mean"])
+def test_a_long_expression_gives_the_same_labels(world, server, missing):
+    """With each standardised cell once, in DuckDB and PostgreSQL."""
+    case = expression(world.model, "duckdb", missing=missing)
+    assert case.count("imdh") == 1
+    assert_same(in_duckdb(f"SELECT *, {case} AS cluster FROM data", world.table), world, None, missing)
+    server.create("rows", world.table, world.types)
+    case = expression(world.model, "postgres", missing=missing)
+    assert_same(server.labels(f"SELECT *, {case} AS cluster FROM rows"), world, None, missing)
+
+
+@pytest.mark.usefixtures("always_long")
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_parser_of_each_dialect_reads_the_same_labels_of_a_long_expression(world, dialect):
+    test_a_parser_of_each_dialect_reads_the_same_labels(world, dialect)
+
+
+@pytest.mark.usefixtures("always_long")
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_columns_named_as_an_expression_names_its_values_are_told_apart(dialect):
+    """One that is a feature in no cut: only its guard is there."""
+    made = make(depth=3, d=3, k=4, n=2000, names=["z", "z0", "z1"], clusters=4)
+    directions = made.model.directions.copy()
+    directions[:, 0] = 0.0
+    model = replace(made.model, directions=directions / np.linalg.norm(directions, axis=1, keepdims=True))
+    table = pa.table({"z": [0.0, None], "z0": list(made.X[:2, 1]), "z1": list(made.X[:2, 2])})
+    (case,) = sqlglot.transpile(f"SELECT *, {expression(model, dialect)} AS cluster FROM data",
+                                read=dialect, write="duckdb")  # fmt: skip
+    truth = imdh_cli.assign(table, model)["cluster"].to_numpy()
+    assert truth[0] > 0
+    assert len(list(walk(model))) == 3
+    np.testing.assert_array_equal(in_duckdb(case, table), truth)
+
+
 def test_rows_on_a_cut_differ_by_rounding_at_most(tmp_path, server):
     """Rows moved onto a cut to the last digit: the labels that differ are all told to be near."""
     made = make(depth=5, d=8, k=6, n=4000)
@@ -404,6 +446,12 @@ def test_a_hundred_columns_and_fifty_clusters_take_less_than_250_kb(wide, dialec
     cuts = list(walk(wide, 50))
     assert text.count("WHEN") == len(cuts) + 101
     assert len(re.findall(r" \* (imdh.)?(imdh_)?z\d", text)) == 100 * len(cuts)
+    case = expression(wide, dialect, clusters=50)
+    if dialect == "snowflake":
+        assert len(case.encode()) < 750_000
+    else:
+        assert len(case.encode()) < 250_000
+        assert len(re.findall(r" \* z\[?\d", case)) == 100 * len(cuts)
 
 
 def test_only_a_coefficient_of_exactly_nought_is_left_out():

@@ -17,6 +17,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import imdh_cli
 from imdh_cli import ImdhError
+from imdh_cli.export import sql
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.prune import rename
 from tests import spark as sessions
@@ -218,6 +219,21 @@ def test_a_recount_of_whole_numbers_does_not_depend_on_the_partitions(engine, se
         assert abs(got.histograms[0] - want.histograms[0]).sum() < 0.1 * want.histograms[0].sum()
     else:
         np.testing.assert_array_equal(got.histograms, want.histograms)
+
+
+def test_the_sql_of_a_model_gives_the_labels(session, df, world, monkeypatch):
+    """As a query, as a plain expression, and as one that has each standardised cell once."""
+    model = imdh_cli.fit(world[1], exclude=["truth"])
+    want = imdh_cli.assign(world[1], model)["cluster"].to_numpy()
+    df.createOrReplaceTempView("rows_of_df")
+    texts = [f"({sql.query(model, 'spark', table='rows_of_df')})"]
+    for long in (sql.LONG, 0):
+        monkeypatch.setattr(sql, "LONG", long)
+        texts.append(f"(SELECT *, {sql.expression(model, 'spark')} AS cluster FROM rows_of_df)")
+    assert "transform(" in texts[2]
+    for text in texts:
+        found = sorted_by_id(session.sql(f"SELECT id, cluster FROM {text}").toArrow())
+        np.testing.assert_array_equal(found["cluster"].to_numpy(), want)
 
 
 def test_text_becomes_features_with_all_its_levels(engine, df):

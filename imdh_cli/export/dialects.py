@@ -44,6 +44,22 @@ def _with_exponent(digits: str) -> str:
 
 
 @dataclass(frozen=True)
+class Once:
+    """How an expression gives values names, since it has no FROM.
+
+    value : a value and its name where they are listed; name : in the label, by prefix and place from 0.
+    whole : of the values, the label and the prefix.
+    """
+
+    value: str
+    name: str
+    whole: str
+
+
+_SUBQUERY = "(SELECT {label}\n  FROM (\n  SELECT\n    {values}%s\n) AS imdh)"
+
+
+@dataclass(frozen=True)
 class Dialect:
     """The words of one engine.
 
@@ -52,7 +68,8 @@ class Dialect:
     its place from 0, NULL where it has no such; length : of a list, NULL where that is. key : names with the
     same key mean one column. refused : what no name may hold. without : the keyword of
     `SELECT * EXCLUDE (...)`, or None where an inner query is joined sideways (LATERAL) instead; fence : at
-    the end of that. raises_underflow : whether a product too small for a double is an error, not 0.
+    the end of that. once : how an expression has each value once, or None where it is not known to be
+    possible. raises_underflow : whether a product too small for a double is an error, not 0.
     """
 
     text: Callable[[str], str]
@@ -67,6 +84,7 @@ class Dialect:
     refused: str | None = None
     without: str | None = None
     fence: str = ""
+    once: Once | None = Once("{value} AS {name}", "{prefix}{place}", _SUBQUERY % "")
     raises_underflow: bool = False
 
 
@@ -95,9 +113,11 @@ DIALECTS = {
         cell="CAST({} AS DOUBLE PRECISION)",
         key=lambda name: name.encode()[:63],
         fence="\n  OFFSET 0",
+        once=Once("{value} AS {name}", "{prefix}{place}", _SUBQUERY % "\n  OFFSET 0"),
         raises_underflow=True,
     ),
-    # "${...}" is replaced anywhere in a statement.
+    # "${...}" is replaced anywhere in a statement. A subquery that is correlated is not run by all that speak
+    # this dialect; a function over a list of one list is.
     "spark": Dialect(
         text=_escaped("'", (("${", "\\u0024{"),)),
         name=_doubled("`"),
@@ -106,6 +126,9 @@ DIALECTS = {
         length="array_size({})",
         cell="CAST({} AS DOUBLE)",
         guard="CAST({} AS DOUBLE)",
+        once=Once(
+            "{value}", "{prefix}[{place}]", "transform(array(array(\n    {values})), {prefix} -> {label})[0]"
+        ),
         refused="${",
     ),
     "bigquery": Dialect(
@@ -117,7 +140,7 @@ DIALECTS = {
         without="EXCEPT",
     ),
     # Whether a number with an exponent is a FLOAT is documented nowhere. As a NUMBER it would be cut at 37
-    # decimal places; text that is cast is sure.
+    # decimal places; text that is cast is sure. Correlated subqueries are promised in WHERE alone.
     "snowflake": Dialect(
         text=lambda text: _doubled("'")(text.replace("\\", "\\\\")),
         name=_doubled('"'),
@@ -125,6 +148,7 @@ DIALECTS = {
         item="{}[{}]::FLOAT".format,
         length="ARRAY_SIZE({})",
         number="'{}'::FLOAT".format,
+        once=None,
         key=str,
         without="EXCLUDE",
     ),

@@ -4,8 +4,8 @@ A row is told by the same steps: each cell is standardised and clipped to z, and
 thresholds, all in doubles. The sums may be taken in another order, so that rows within rounding of a cut may
 fall on its other side; `export.check` counts them.
 
-The query takes each z once, in an inner query; the expression has to repeat it at every cut, and is about
-four times as long.
+The query takes each z once, in an inner query; a plain expression has to repeat it at every cut, and is about
+four times as long. A long one has a query within it for that, or what the dialect has instead.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from imdh_cli.words import count, printable
 # In one sum or conjunction: engines limit the depth of an expression (DuckDB 1,000), and a chain is as deep
 # as it is long.
 CHAIN = 64
+LONG = 100_000  # characters of an expression that is no longer written plainly
 SMALL_SCALE = 1e-200  # below, 1e100 / scale may overflow, which PostgreSQL and BigQuery hold for an error
 SMALL_Z = 1e-200  # below, a product with a coefficient may underflow, which PostgreSQL holds for an error
 
@@ -101,9 +102,13 @@ class _Labels:
         cuts = list(self.root) if isinstance(self.root, Cut) else []
         self.n_cuts = len(cuts)
         self.used = np.any([cut.direction != 0.0 for cut in cuts], axis=0) if cuts else np.zeros(0, bool)
-        self.prefix = "imdh_z"
-        while any(c.casefold().startswith(self.prefix) for c in model.spec.source_columns):
-            self.prefix += "_"
+        self.prefix = self._free("imdh_z")
+
+    def _free(self, prefix: str) -> str:
+        """A prefix that no column of the model has, which begins so."""
+        while any(c.casefold().startswith(prefix) for c in self.model.spec.source_columns):
+            prefix += "_"
+        return prefix
 
     # --- the whole ------------------------------------------------------------------------------------
 
@@ -140,9 +145,16 @@ class _Labels:
 
     def expression(self) -> str:
         """All of it in one."""
-        columns = self._columns()
-        z = {int(j): self._z(int(j), *columns[j], guarded=not self.skips) for j in np.flatnonzero(self.used)}
-        return self._label(z, raw=True) + "\n"
+        columns, at = self._columns(), [int(j) for j in np.flatnonzero(self.used)]
+        plain = {j: self._z(j, *columns[j], guarded=not self.skips) for j in at}
+        label = self._label(plain, raw=True)
+        once = self.dialect.once
+        if at and len(label) > LONG and once is not None:
+            prefix = self._free("z")
+            own = {j: once.name.format(prefix=prefix, place=place) for place, j in enumerate(at)}
+            values = [once.value.format(value=self._z(j, *columns[j], guarded=True), name=own[j]) for j in at]
+            label = once.whole.format(values=",\n    ".join(values), label=self._label(own), prefix=prefix)
+        return label + "\n"
 
     # --- its parts ------------------------------------------------------------------------------------
 
