@@ -42,7 +42,6 @@ ROW = "imdh_row"
 PIECES = f"{PART} long, piece binary"
 FIRST_ROWS = 20_000  # from which types and identifiers are told, as those of a file
 RUN_ROWS = 1000  # of an identifier, on average, before it begins again
-FAN_IN = 64  # partial counts are merged on so many workers before they come to the driver
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -182,11 +181,13 @@ def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **opt
         raise UsageError(f'the DataFrame has a column "{taken}" already', "name the labels otherwise")
     kinds = {"int32": IntegerType(), "int64": LongType(), "double": DoubleType(), "string": StringType()}
     new = label_schema(params, pa.schema([]))
-    more = [StructField(f.name, kinds[str(f.type)], nullable=f.name != params.name) for f in new]
+    own = [(f.dataType, f.nullable) for f in df.schema.fields]
+    types = [*own, *((kinds[str(f.type)], f.name != params.name) for f in new)]
+    schema = StructType([StructField(_place(i), *kind) for i, kind in enumerate(types)])
     worker = partial(
         _label, names=df.columns, model=parts.slim(model), params=params, missing=missing, reading=reading
     )
-    return _plain_names(df).mapInArrow(worker, StructType([*df.schema.fields, *more]))
+    return _plain_names(df).mapInArrow(worker, schema).toDF(*df.columns, *new.names)
 
 
 # -- on the workers
@@ -213,7 +214,9 @@ def _merge(batches: Batches) -> Batches:
 
 
 def _label(batches: Batches, *, names: list[str], model: Model, params: AssignParams, **how: Any) -> Batches:
-    yield from parts.label((batch.rename_columns(names) for batch in batches), model, params, **how)
+    named = (batch.rename_columns(names) for batch in batches)
+    for batch in parts.label(named, model, params, **how):
+        yield batch.rename_columns([_place(i) for i in range(batch.num_columns)])
 
 
 def _numbered(batches: Batches, spec: FeatureSpec) -> tuple[int | None, Batches]:
@@ -307,7 +310,8 @@ def _counted(df: DataFrame, first_rows: dict[int, int], *, spec: FeatureSpec, **
     worker = partial(_count, spec=spec, first_rows=first_rows, **how)
     with _driver_errors():
         counts = _inputs(df, spec).mapInArrow(worker, PIECES)
-        merged = parts.merge_counts(_gathered(counts.repartition(FAN_IN, PART).mapInArrow(_merge, PIECES)))
+        # On as many workers as their size is worth (Spark says how many), before they come to the driver.
+        merged = parts.merge_counts(_gathered(counts.repartition(PART).mapInArrow(_merge, PIECES)))
     if merged is None:
         raise DataError("there are no rows", "a model is learned from rows")
     return parts.Counts.unpack(merged)
@@ -320,8 +324,13 @@ def _inputs(df: DataFrame, spec: FeatureSpec) -> DataFrame:
 
 
 def _plain_names(df: DataFrame) -> DataFrame:
-    """Columns by their places: classic Spark's `mapInArrow` stumbles over a name with a dot or a backtick."""
-    return df.toDF(*(f"c{i}" for i in range(len(df.columns))))
+    """Columns by their places: classic Spark's `mapInArrow` stumbles over a name with a dot or a backtick,
+    and over one that several have."""
+    return df.toDF(*map(_place, range(len(df.columns))))
+
+
+def _place(i: int) -> str:
+    return f"c{i}"
 
 
 def _quoted(name: str) -> Any:
