@@ -67,7 +67,7 @@ class Sentinels:
                 sample = np.concatenate(self._sample)
                 self._settle(sample)
                 self._count(sample)
-        if self._sample is None and len(X):
+        if self._sample is None:
             self._count(X)
 
     def found(self) -> list[Sentinel]:
@@ -130,6 +130,8 @@ class Sentinels:
         self._low[columns], self._high[columns] = rest[0] - FAR * sd, rest[-1] + FAR * sd
 
     def _count(self, X: np.ndarray) -> None:
+        if not len(X):
+            return
         low, high = _extremes(X)
         for j in np.flatnonzero((low < self._low) | (high > self._high)):
             x = X[:, j]
