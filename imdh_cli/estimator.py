@@ -55,6 +55,9 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         For the automatic choice.
     passes : int or "auto"
         How often `fit` meets the rows.
+    n_init : int or "auto"
+        Trees that `fit` learns from different starts, of which it keeps one; 4 up to 200,000 rows, else 1.
+        `partial_fit` learns one.
     missing : {"error", "skip", "mean"}
         NaN is an error; or its row has the label -1; or it counts as the column's mean.
     random_state : int, RandomState or None
@@ -96,6 +99,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         min_size: int = 1,
         max_clusters: int | None = None,
         passes: int | Literal["auto"] = "auto",
+        n_init: int | Literal["auto"] = "auto",
         missing: Missing = "error",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
@@ -105,6 +109,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.min_size = min_size
         self.max_clusters = max_clusters
         self.passes = passes
+        self.n_init = n_init
         self.missing = missing
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -132,7 +137,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Rows should come in random order. One pass, without a recount: the counts are those of the last rows.
         """
         first = not hasattr(self, "_waiting")
-        params = replace(self._params(), shuffle="none", passes=1, recount="no")
+        params = replace(self._params(), shuffle="none", passes=1, n_init=1, recount="no")
         X = self._checked(X, reset=first)
         read = len(X)
         X = X[self._usable(X)]
@@ -212,6 +217,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             min_size=params.prune.min_size,
             max_clusters=params.prune.max_clusters,
             passes=params.passes,
+            n_init=params.n_init,
             missing=model.spec.missing,
             random_state=params.seed,
         )
@@ -240,6 +246,8 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 raise ValueError(f"{name}={value!r} is no whole number from {least} up")
         if self.passes != "auto" and not (_is_whole(self.passes) and 1 <= self.passes <= 1000):
             raise ValueError(f"passes={self.passes!r} is neither 'auto' nor a whole number from 1 to 1000")
+        if self.n_init != "auto" and not (_is_whole(self.n_init) and 1 <= self.n_init <= 100):
+            raise ValueError(f"n_init={self.n_init!r} is neither 'auto' nor a whole number from 1 to 100")
         if self.depth > 14:
             raise ValueError(f"depth={self.depth!r} is more than 14")
         if self.missing not in ("error", "skip", "mean"):
@@ -252,6 +260,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 max_clusters=None if self.max_clusters is None else int(self.max_clusters),
             ),
             passes="auto" if self.passes == "auto" else int(self.passes),
+            n_init="auto" if self.n_init == "auto" else int(self.n_init),
             seed=self._seed(),
         )
 

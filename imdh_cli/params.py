@@ -138,6 +138,14 @@ class FitParams:
         min=1,
         max=10_000,
     )
+    n_init: int | Literal["auto"] = option(
+        "auto",
+        "Trees learned from different starts, of which the one is kept that the others agree with and whose "
+        "valleys are worth most.",
+        default="auto, 4 up to 200,000 rows, else 1",
+        min=1,
+        max=100,
+    )
     recount: Literal["auto", "yes", "no"] = option(
         "auto",
         "Count all rows again under the finished tree.",
@@ -243,5 +251,6 @@ PAPER_PRESET = FitParams(
     ),
     prune=PruneParams(weight="ss", elbow="paper"),
     passes=1,
+    n_init=1,
     recount="yes",
 )

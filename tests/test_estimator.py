@@ -157,6 +157,7 @@ def test_rows_with_missing_cells(missing):
         {"min_size": 0},
         {"max_clusters": -1},
         {"passes": "many"},
+        {"n_init": 0},
         {"missing": "no"},
         {"n_clusters": 50, "min_size": 1000},
     ],

@@ -46,7 +46,7 @@ def fitted(path: Path, params: FitParams, **how: Any) -> Fit:
 
 
 def depth(levels: int, **more: Any) -> FitParams:
-    return FitParams(learn=LearnParams(depth=levels), **more)
+    return FitParams(learn=LearnParams(depth=levels), **{"n_init": 1, **more})
 
 
 @pytest.fixture(scope="module")

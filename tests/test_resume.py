@@ -50,7 +50,9 @@ def arrays(path) -> dict[str, np.ndarray]:
 # --- checkpoint and resume ------------------------------------------------------------------------
 
 WAYS = {
-    "memory": ["--recount", "yes"],
+    "memory": ["--recount", "yes", "--n-init", "1"],
+    "trees": ["--recount", "yes", "--n-init", "6"],
+    "trees, last pass": ["--recount", "no", "--n-init", "6"],
     "shuffled": ["--buffer-rows", "3000", "--passes", "2", "--recount", "yes"],
     "buffer": ["--buffer-rows", "3000", "--shuffle", "buffer", "--passes", "2", "--recount", "no"],
     "order": ["--shuffle", "none", "--passes", "1", "--recount", "yes"],

@@ -180,6 +180,8 @@ def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
 
     t, model = result.tally, result.model
     passes = count(result.passes, "pass", "passes") + (" and a recount" if result.recounted else "")
+    if (starts := model.metadata.get("starts", 1)) > 1:
+        passes += f", the best of {starts} trees"
     yield f"{count(t.used)} used of {t.rows:,}, {count(model.n_features, 'feature')}, {passes}"
     choice = choice_made(model, result.pruning)
     yield from choice_lines(choice)

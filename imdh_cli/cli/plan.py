@@ -35,7 +35,8 @@ def show_plan(
         click.echo(f"left out ({len(plan['left_out'])})")
         for f in plan["left_out"]:
             click.echo(f"  {printable(f['name'])}  {printable(f['reason'])}")
-    click.echo(f"passes: {plan['passes']}; recount: {plan['recount']}; order: {plan['order']}")
+    click.echo(f"passes: {plan['passes']}; trees: {plan['n_init']}")
+    click.echo(f"recount: {plan['recount']}; order: {plan['order']}")
     click.echo(
         f"memory: about {plan['memory_mb']:,.0f} MB "
         f"(tree {plan['tree_mb']:,.1f}, buffer {plan['buffer_mb']:,.1f}); {count(threads, 'thread')}"
@@ -75,8 +76,9 @@ def make_plan(source: Source, selection: Selection, params: FitParams, threads: 
     else:
         order = f"from many places at once, through a buffer of {buffer:,} rows"
     auto = "4 up to 200,000 rows, 2 up to a million, else 1"
+    trees = "4 up to 200,000 rows, else 1"
     if not source.rereadable:
-        auto = "4 if the buffer holds all rows, else 1"
+        auto = trees = "4 if the buffer holds all rows, else 1"
     return {
         "files": [
             {"name": p.name, "format": p.format, "rows": p.rows, "bytes": p.size} for p in source.parts
@@ -86,6 +88,7 @@ def make_plan(source: Source, selection: Selection, params: FitParams, threads: 
         "matrix_columns": d,
         "left_out": [{"name": n, "reason": r} for n, r in selection.left_out],
         "passes": auto if params.passes == "auto" else params.passes,
+        "n_init": trees if params.n_init == "auto" else params.n_init,
         "recount": params.recount,
         "order": order,
         "threads": threads,

@@ -26,7 +26,7 @@ def params_of_update(given: Given[FitParams], preset: str, model: Model) -> FitP
     old = model.params
     if preset not in ("default", model.metadata["preset"]):
         raise UsageError(f"--preset {preset}: the model was fitted with {model.metadata['preset']}")
-    asked = given.over(replace(old, passes="auto", recount="auto"))
+    asked = given.over(replace(old, passes="auto", n_init="auto", recount="auto"))
     kept = [(f.name, getattr(asked.learn, f.name), getattr(old.learn, f.name)) for f in fields(LearnParams)]
     for name, now, was in [*kept, ("scale", asked.scale, old.scale)]:
         _check_kept("--" + name.replace("_", "-"), now, was)

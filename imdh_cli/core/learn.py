@@ -1,18 +1,23 @@
 """Rows -> a learned and counted tree: the one function that commands, estimators and engines call.
 
-Rows that the shuffle buffer holds are shuffled whole and met as often as asked. More rows stream through the
-buffer; a source that `reorders` brings them from many places at once. Without shuffling, one epoch meets the
-rows as they come: then going on later equals having streamed both.
+Rows that the shuffle buffer holds are shuffled whole and met as often as asked; where they are few, by trees
+from several starts, of which one is kept (see restarts). More rows stream through the buffer; a source that
+`reorders` brings them from many places at once. Without shuffling, one epoch meets the rows as they come:
+then going on later equals having streamed both.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from imdh_cli.core import restarts
 from imdh_cli.core.candidates import Sample
 from imdh_cli.core.columns import ColumnMoments, Drift
 from imdh_cli.core.counter import Counter
@@ -22,7 +27,7 @@ from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.thread_pipeline import block_rows
 from imdh_cli.core.tree import Scaling, Tree
-from imdh_cli.errors import DataError
+from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import FitParams
 from imdh_cli.rows.schedule import SEED_ROWS, Buffered, InMemory, InOrder
 from imdh_cli.rows.source import IN_ORDER, RowSource
@@ -31,6 +36,7 @@ from imdh_cli.rows.stream import RowStream
 
 AGAIN_ROWS = 1_000_000  # up to here a second epoch and a recount are worth their time
 FEW_ROWS = 200_000  # up to here four epochs are; with sixteen, noise in many columns looks like clusters
+TREES = 4  # from as many starts up to FEW_ROWS; more gain little
 BUFFER_ROWS = 200_000  # of the shuffle buffer, and
 BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
 
@@ -72,8 +78,9 @@ class Learned:
     """What `learn` made, in the coordinates of all rows that were met.
 
     statistics : of the rows counted. columns : moments of the columns. state : what to go on from. rows :
-    that were met in each epoch. drifting : (d,) bool, columns whose early and late rows differ. busy :
-    processor seconds by stage; where each has a processor of its own, the longest is the time.
+    that were met in each epoch. starts : trees that this one is the best of. drifting : (d,) bool, columns
+    whose early and late rows differ. busy : processor seconds by stage; where each has a processor of its
+    own, the longest is the time.
     """
 
     tree: Tree
@@ -83,6 +90,7 @@ class Learned:
     state: LearnerState
     rows: int
     passes: int
+    starts: int
     recounted: bool
     drifting: np.ndarray
     busy: Mapping[str, float]
@@ -133,7 +141,7 @@ def learn(
         When there are none.
     """
     if state is not None:
-        params = replace(params, passes=1, recount="no")
+        params = replace(params, passes=1, recount="no", n_init=1)
     again = params.recount == "yes" or params.passes not in ("auto", 1)
     if rows.rereadable or not again:
         return _Run(rows, params, state, columns, threads, snapshots).learned()
@@ -151,9 +159,35 @@ def buffer_rows(params: FitParams, d: int) -> int:
     return max(block_rows(d), min(BUFFER_ROWS, BUFFER_BYTES // (8 * d)))
 
 
+def trees_worth(rows: int) -> int:
+    """From how many starts trees are learned, by default, from rows that are all here."""
+    return TREES if rows <= FEW_ROWS else 1
+
+
 def passes_worth(rows: int) -> int:
     """How many epochs are worth their time, by default, over rows that can be met again."""
     return 4 if rows <= FEW_ROWS else 2
+
+
+class _Abandoned(Exception):
+    """A tree is not wanted any more."""
+
+
+@dataclass
+class _Abandonable:
+    """Snapshots of one of several trees: none is written, what it ended with may be there."""
+
+    found: Snapshot | None
+    given_up: Event
+
+    def due(self) -> bool:
+        """Asked at every block."""
+        if self.given_up.is_set():
+            raise _Abandoned
+        return False
+
+    def save(self, snapshot: Snapshot) -> None:
+        raise NotImplementedError
 
 
 class _Run:
@@ -169,8 +203,10 @@ class _Run:
         columns: ColumnMoments | None,
         threads: int,
         snapshots: Snapshots | None,
+        start: int = 0,
     ) -> None:
         self.rows = rows
+        self.start = start  # the number of the start, where there are several
         self.params = params
         self.update = update
         self.threads = threads
@@ -181,17 +217,24 @@ class _Run:
         self.dither = Dither.none()
         self.used = 0  # rows of the first epoch
         self.passes = 1
+        self.starts = 1
         self.drift: Drift | None = None
         self.drifting = np.zeros(self.d, dtype=bool)
         # What an update goes on from, once the learner's arrays are moved to the coordinates of all rows.
         self.kept: LearnerState | None = None
         self._snapshots = snapshots
         self._found = snapshots.found if snapshots is not None else None
+        self.busy: defaultdict[str, float] = defaultdict(float)
         self._rescale_at = 0  # rows at which the coordinates are moved next
 
     def learned(self) -> Learned:
-        counter = self._in_order() if self._keeps_order() else self._shuffled()
+        return self._learned(self._in_order() if self._keeps_order() else self._shuffled())
+
+    def _learned(self, counter: Counter | None) -> Learned:
         self.learner.join()
+        self._spent(self.learner.busy)
+        if counter is not None:
+            self._spent(counter.busy)
         state = self.kept or _in_final_coordinates(self.learner, recounted=counter is not None)
         return Learned(
             tree=self.learner.tree,
@@ -201,9 +244,10 @@ class _Run:
             state=state,
             rows=self.used,
             passes=self.passes,
+            starts=self.starts,
             recounted=counter is not None,
             drifting=self.drifting,
-            busy={**self.learner.busy, **(counter.busy if counter is not None else {})},
+            busy=self.busy,
         )
 
     # -- schedules
@@ -213,6 +257,7 @@ class _Run:
 
     def _in_order(self) -> Counter | None:
         """One epoch as the rows come."""
+        self._one_start("these are learned from in their order")
         stream = RowStream(self.rows.blocks(0))
         if self._is_later((False, 0)):
             self._take_up_later(stream)
@@ -286,8 +331,60 @@ class _Run:
         self.used = len(X)
         for k in range(0, 0 if self._profiled else len(X), self.block_rows):
             self.columns.add(X[k : k + self.block_rows])
-        self._start(X)
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
+        self.starts = trees_worth(len(X)) if self.params.n_init == "auto" else self.params.n_init
+        return self._epochs_in_memory(X) if self.starts == 1 else self._best_start(X, self.starts)
+
+    def _best_start(self, X: np.ndarray, starts: int) -> Counter | None:
+        """Trees from several starts, side by side. This run goes on as that of the one that is kept."""
+        found = self._take((False, 0))
+        done = {} if found is None else dict(found.arrays)
+        given_up = Event()
+        runs = []
+        for k in range(starts):
+            own = {
+                name.removeprefix(f"start{k}_"): a
+                for name, a in done.items()
+                if name.startswith(f"start{k}_")
+            }
+            end = Snapshot(self._end(len(X)), {}, own) if own else None
+            threads, snapshots = max(1, self.threads // starts), _Abandonable(end, given_up)
+            run = _Run(self.rows, self.params, None, self.columns, threads, snapshots, start=k)
+            run.passes = self.passes
+            runs.append(run)
+        counters: list[Counter | None] = []
+        with ThreadPoolExecutor(min(self.threads, starts)) as pool:
+            try:
+                for k, counter in enumerate(pool.map(_Run._epochs_in_memory, runs, [X] * starts)):
+                    counters.append(counter)
+                    if self._snapshots is None or f"start{k}_learned_counts" in done:
+                        continue
+                    state = runs[k].learner.state().to_arrays() | (counter.state() if counter else {})
+                    done |= {f"start{k}_{name}": array for name, array in state.items()}
+                    if self._is_due():
+                        self._snapshots.save(Snapshot(Position(False, 0, 0), {}, done))
+            except BaseException:
+                given_up.set()
+                raise
+        learned = [run._learned(counter) for run, counter in zip(runs, counters, strict=True)]
+        best = restarts.best(learned, X, self.params.prune)
+        self.learner, self.dither = runs[best].learner, runs[best].dither
+        for k in set(range(starts)) - {best}:
+            self._spent(learned[k].busy)
+        return counters[best]
+
+    def _spent(self, busy: Mapping[str, float]) -> None:
+        for name, seconds in busy.items():
+            self.busy[name] += seconds
+
+    def _end(self, rows: int) -> Position:
+        """Where a run over rows in memory has nothing left to do."""
+        if self.params.recount == "no":
+            return Position(False, self.passes - 1, rows)
+        return Position(True, 0, rows)
+
+    def _epochs_in_memory(self, X: np.ndarray) -> Counter | None:
+        self._start(X)
         recount = self.params.recount != "no"
         for epoch in range(self.passes):
             start = self._begin_epoch(epoch, recount)
@@ -312,6 +409,7 @@ class _Run:
 
     def _buffered(self, buffer: np.ndarray, stream: RowStream, *, reorders: bool) -> Counter | None:
         """Rows through the shuffle buffer; more epochs and a recount where they are worth it."""
+        self._one_start("these are more")
         params = self.params
         if self._is_later((False, 0)):
             self._take_up_later(stream)
@@ -457,7 +555,9 @@ class _Run:
         if learn.dither == "yes":
             self.dither = Dither.of(X)
         varying = np.flatnonzero(self.columns.square > 0)
-        tree = Tree.start(learn.depth, self.d, start=learn.start, seed=self.params.seed, axes=varying)
+        tree = Tree.start(
+            learn.depth, self.d, start=learn.start, seed=self.params.seed, number=self.start, axes=varying
+        )
         self.learner = Learner(
             tree,
             self._coordinates(),
@@ -486,7 +586,15 @@ class _Run:
     def _rng(self, epoch: int) -> np.random.Generator | None:
         if self.params.shuffle == "none":
             return None
-        return np.random.default_rng([self.params.seed, 2, epoch])
+        return np.random.default_rng([self.params.seed, 2, epoch, self.start])
+
+    def _one_start(self, but: str) -> None:
+        """UsageError where several starts were asked for and rows are not in memory."""
+        if self.params.n_init not in ("auto", 1):
+            raise UsageError(
+                f"--n-init {self.params.n_init} needs rows that the shuffle buffer holds, and {but}",
+                "leave it out, or learn from a --sample, or with larger --buffer-rows",
+            )
 
     # -- snapshots
 
@@ -503,7 +611,7 @@ class _Run:
 
     def _resume(self, found: Snapshot) -> None:
         self._go_on_from(LearnerState.from_arrays(found.arrays))
-        if self.learner.sample is not None:
+        if self.learner.sample is not None and "sample_met" in found.arrays:  # a finished tree needs none
             self.learner.sample.restore(found.arrays)
 
     def _take_up_later(self, stream: RowStream) -> None:

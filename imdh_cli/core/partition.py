@@ -1,4 +1,5 @@
-"""Rows in the leaves of a pruned tree: their clusters, and the sides of its cuts. NumPy only."""
+"""Rows in the leaves of a pruned tree: their clusters, and the sides of its cuts; how alike two
+partitions are. NumPy only."""
 
 from __future__ import annotations
 
@@ -37,3 +38,15 @@ class Partition(NamedTuple):
         child = leaf[None, :] >> (below - 1)[:, None]
         left, right = (child == (2 * nodes + side)[:, None] for side in (0, 1))
         return left.astype(np.float32), right.astype(np.float32)
+
+
+def adjusted_rand(a: np.ndarray, b: np.ndarray) -> float:
+    """Hubert and Arabie's index of two partitions (n,) of some rows, fewer than 2^31."""
+    both = np.unique(a.astype(np.int64) << 32 | b, return_counts=True)[1]
+    together, in_a, in_b = (
+        float((sizes * (sizes - 1) // 2).sum()) for sizes in (both, np.bincount(a), np.bincount(b))
+    )
+    every = len(a) * (len(a) - 1) / 2
+    expected = in_a * in_b / max(every, 1.0)
+    most = (in_a + in_b) / 2
+    return (together - expected) / (most - expected) if most != expected else 1.0

@@ -76,10 +76,18 @@ class Tree:
 
     @classmethod
     def start(
-        cls, depth: int, d: int, *, start: str = "random", seed: int = 0, axes: np.ndarray | None = None
+        cls,
+        depth: int,
+        d: int,
+        *,
+        start: str = "random",
+        seed: int = 0,
+        number: int = 0,
+        axes: np.ndarray | None = None,
     ) -> Tree:
         """An unlearned tree: `random` unit directions from the seed, or for node i the `axis` (i - 1) mod d.
 
+        number : of several trees from one seed.
         axes : the features to go round, all by default. Along one that is constant nothing is ever learned.
         """
         tree = cls.empty(depth, d)
@@ -88,7 +96,7 @@ class Tree:
             axes = np.arange(d) if axes is None or not len(axes) else axes
             directions[np.arange(splits), axes[np.arange(splits) % len(axes)]] = 1.0
         else:
-            directions[:] = np.random.default_rng([seed, 1]).standard_normal((splits, d))
+            directions[:] = np.random.default_rng([seed, 1, number]).standard_normal((splits, d))
             directions /= np.linalg.norm(directions, axis=1, keepdims=True)
         return tree
 

@@ -110,6 +110,7 @@ def describe(
         **{kind: dict(cells) for kind, cells in provenance.cells.items()},
         "statistics": how,
         "passes": learned.passes,
+        **({"starts": learned.starts} if learned.starts > 1 else {}),
         "choice": choice(chosen, params.prune),
         "inputs": list(provenance.inputs),
         "versions": {

@@ -246,6 +246,7 @@ _KEYS: dict[str, Check] = {
 }
 
 _OPTIONAL_KEYS: dict[str, Check] = {
+    "starts": partial(_count, least=2),
     "id_columns": _list_of(_text),
     "too_little_spread": _list_of(_text),  # features of several values that doubles cannot tell apart
     "cluster_names": _names,

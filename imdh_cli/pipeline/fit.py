@@ -86,6 +86,11 @@ def fit(
                 "going on from a model is one pass without a recount: the earlier rows are not there",
                 "leave --passes and --recount out, and recount with imdh prune MODEL all of the data",
             )
+        if params.n_init not in ("auto", 1):
+            raise UsageError(
+                f"--n-init {params.n_init}: going on from a model is learning on with its one tree",
+                "leave --n-init out",
+            )
         params = replace(params, passes=1, recount="no")
     if params.sample is not None and (update is not None or checkpoint is not None):
         raise UsageError(

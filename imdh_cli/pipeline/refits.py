@@ -9,13 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from imdh_cli.compiled import kernel
-from imdh_cli.core import pruning
+from imdh_cli.core import restarts
 from imdh_cli.core.learn import learn
 from imdh_cli.core.partition import Partition
 from imdh_cli.core.thread_pipeline import block_rows
 from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.model import Model
-from imdh_cli.model import build as models
 from imdh_cli.params import FitParams
 from imdh_cli.rows.source import ArrayRows
 
@@ -97,15 +96,8 @@ def refit(X: np.ndarray, params: FitParams, sample: np.ndarray) -> Partition:
     More clusters than the tree can give are as many as it can give.
     """
     learned = learn(ArrayRows(X), params)
-    own = models.prune(learned, replace(params.prune, clusters="auto"))
-    asked = params.prune.clusters
-    if isinstance(asked, int):
-        counts = learned.statistics.of_nodes()[0]
-        few = min(asked, own.largest)
-        labels = pruning.cut(own.merge_order, counts, few, params.prune.min_size)[1]
-    else:
-        labels = (own if asked == "auto" else models.prune(learned, params.prune)).cluster_of_leaf
-    return Partition(leaves_of(learned.tree.freeze(), learned.scaling, sample), labels, own.n_clusters)
+    labels, found = restarts.leaf_clusters(learned, params.prune)
+    return Partition(leaves_of(learned.tree.freeze(), learned.scaling, sample), labels, found)
 
 
 def refits(

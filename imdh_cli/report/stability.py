@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from imdh_cli.core.partition import Partition
+from imdh_cli.core.partition import Partition, adjusted_rand
 from imdh_cli.words import count, listing
 
 HIGHLY, STABLE, PATTERN = 0.85, 0.75, 0.6  # mean similarities: the readings of the literature
@@ -180,18 +180,6 @@ def similarities(own: np.ndarray, other: np.ndarray, clusters: int) -> np.ndarra
     similar = np.zeros(clusters)
     np.maximum.at(similar, a - 1, both / (np.bincount(own)[a] + np.bincount(other)[b] - both))
     return similar
-
-
-def adjusted_rand(a: np.ndarray, b: np.ndarray) -> float:
-    """Hubert and Arabie's index of two partitions (n,) of some rows, fewer than 2^31."""
-    both = np.unique(a.astype(np.int64) << 32 | b, return_counts=True)[1]
-    together, in_a, in_b = (
-        float((sizes * (sizes - 1) // 2).sum()) for sizes in (both, np.bincount(a), np.bincount(b))
-    )
-    every = len(a) * (len(a) - 1) / 2
-    expected = in_a * in_b / max(every, 1.0)
-    most = (in_a + in_b) / 2
-    return (together - expected) / (most - expected) if most != expected else 1.0
 
 
 def agreements(model: Partition, refit: Partition, nodes: np.ndarray) -> np.ndarray:
