@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -156,20 +157,42 @@ def test_figures_may_only_differ_where_they_must() -> None:
     assert not same_line("6 clusters", "6 leaves")
     assert same_output(["a", "...", "z"], ["a", "b", "c", "z"])
     assert not same_output(["a", "...", "z"], ["a", "b"])
+    printed = ["2 rows", "a 3", "b 4", "c 5", "b 6"]
+    assert abridged(["1 rows", "...", "b 1", "a 1"], printed) == ["2 rows", "...", "b 4", "c 5"]
+
+
+def abridged(shown: list[str], printed: list[str]) -> list[str]:
+    """What is printed now, with `...` where it was: behind one goes on the line most alike to that shown."""
+    lines, place, behind_gap = [], 0, False
+    for line in shown:
+        gap = line.strip() == "..."
+        if gap or place == len(printed):
+            lines.append(line)
+        else:
+            if behind_gap:
+                words = NUMBER.sub("#", line)
+                alike = [
+                    SequenceMatcher(None, words, NUMBER.sub("#", now)).ratio() for now in printed[place:]
+                ]
+                place += alike.index(max(alike))
+            lines.append(printed[place])
+            place += 1
+        behind_gap = gap
+    return lines
 
 
 def refresh() -> None:
-    """Write into the pages what their commands print now; outputs that hold `...` are left as they are."""
+    """Write into the pages what their commands print now; what stands beside a `...` is to be looked at."""
     with tempfile.TemporaryDirectory() as name:
         folder = folder_with_samples(Path(name))
 
         def replaced(match: re.Match[str]) -> str:
             parts = []
             for command in commands(match[1]):
-                printed = run(command.line, folder)
+                printed = run(command.line, folder).splitlines()
                 if any(line.strip() == "..." for line in command.shown):
-                    printed = "\n".join(command.shown)
-                parts.append(f"$ {command.line}\n{printed}".rstrip())
+                    printed = abridged(command.shown, printed)
+                parts.append("\n".join([f"$ {command.line}", *printed]).rstrip())
             return "```console\n" + "\n".join(parts) + "\n```"
 
         for page in PAGES:
