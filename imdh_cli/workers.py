@@ -95,7 +95,7 @@ def in_order(workers: Workers, tasks: Iterable[Callable[[], A]], ahead: int) -> 
         raise error
 
 
-def prefetch(items: Iterator[A], workers: Workers | None = None) -> Iterator[A]:
+def prefetch(items: Iterator[A], workers: Workers | None = None) -> Generator[A, None, None]:
     """The same items in the same order, the next one made by workers that others use, too, or the next two by
     a thread of their own. Closing the generator closes `items`."""
     if workers is None:

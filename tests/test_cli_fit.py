@@ -547,12 +547,13 @@ def test_the_labels_of_the_output_are_those_of_the_summary(world, tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_verbose_tells_what_every_stage_has_taken(world, tmp_path, threads):
-    """Some of the process's own seconds; two threads share the levels out."""
+    """Some of the process's own seconds; two threads share the levels out, and the rows of the recount."""
     start = time.process_time()
     ran = imdh("fit", world.csv, "-v", "--threads", threads, "--n-init", 1, "-o", tmp_path / "m.npz")
     seconds = time.process_time() - start
     (line,) = [x for x in ran.err.splitlines() if x.startswith("processor seconds: ")]
     busy = {name: float(x) for name, x in re.findall(r"(?:: |, )([a-z0-9 ]+) (\d+\.\d+)", line)}
-    levels = ["levels 1 to 8 and leaves"] if threads == 1 else ["levels 1 to 4", "levels 5 to 8 and leaves"]
-    assert {"standardise", *levels, "descend", "count"} <= set(busy)
+    levels = ["levels 1 to 8"] if threads == 1 else ["levels 1 to 4", "levels 5 to 8"]
+    judged = ["descend"] if threads == 1 else ["descend 1", "descend 2"]
+    assert {"mix and shuffle", "standardise", *levels, "leaves", *judged, "count"} <= set(busy)
     assert 0 < sum(busy.values()) < seconds + 0.005 * len(busy)

@@ -74,6 +74,9 @@ def learn(
     constants = kernel.Rule(vector, kernel.make_powers(rule.q, rule.r))
     lanes = kernel.Lanes.new()
     splits = kernel.Splits(**{name: getattr(arrays, name) for name in kernel.Splits._fields})
+    n_leaves, d = len(arrays.offsets) + 1, Z.shape[1]
+    uncounted = np.zeros(n_leaves, np.int64), np.zeros((n_leaves, d)), np.zeros((n_leaves, d))
+    at_leaves = kernel.Leaves(arrays.pivots, arrays.learned, *uncounted)
     leaves = []
     for start in range(0, len(Z), block):
         rows = np.ascontiguousarray(Z[start : start + block])
@@ -86,7 +89,7 @@ def learn(
             kernel.learn(
                 kernel.Rows(rows, order, starts, node, clipped), splits, constants, lanes, last - first, True
             )
-        kernel.learn_leaves(rows, node, arrays.pivots, arrays.learned)
+        kernel.learn_leaves(rows, node, at_leaves, False)
         leaves.append(node)
     arrays.leaf = np.concatenate(leaves) if leaves else np.zeros(0, np.int64)
     return arrays
@@ -389,19 +392,28 @@ def test_rows_are_neither_lost_nor_doubled_on_the_way_down(n, d, depth, levels, 
     np.testing.assert_array_equal(reached, arrays.learned[m:])
 
 
-def test_leaf_moments_are_those_of_numpy():
+@pytest.mark.parametrize("learning", [False, True])
+def test_leaf_moments_are_those_of_numpy(learning):
     rng = np.random.default_rng(2)
     Z = rng.normal(2, 3, (200, 4))
     node = rng.integers(8, 15, 200)  # leaf 15 stays empty
     counts, means, ss = np.zeros(8, np.int64), np.zeros((8, 4)), np.zeros((8, 4))
+    learned, pivots = np.zeros(15, np.int64), np.zeros((15, 4))
     for rows in (slice(0, 90), slice(90, 200)):
-        kernel.count_leaves(Z[rows], node[rows], 8, counts, means, ss)
+        if learning:
+            leaves = kernel.Leaves(pivots, learned, counts, means, ss)
+            kernel.learn_leaves(Z[rows], node[rows], leaves, True)
+        else:
+            kernel.count_leaves(Z[rows], node[rows], 8, counts, means, ss)
     for leaf in range(8, 15):
         here = Z[node == leaf]
         assert counts[leaf - 8] == len(here)
         np.testing.assert_allclose(means[leaf - 8], here.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(ss[leaf - 8], here.var(axis=0) * len(here), rtol=1e-12)
     assert (counts[7], means[7].any(), ss[7].any()) == (0, False, False)
+    if learning:
+        np.testing.assert_array_equal(learned[7:], counts)
+        np.testing.assert_allclose(pivots[7:], means, rtol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -490,9 +502,8 @@ def test_column_moments_skip_missing_cells():
     X[::7, 1] = np.nan
     shift = np.array([5.0, 4.0])
     count, total, square = np.zeros(2, np.int64), np.zeros(2), np.zeros(2)
-    far, bounds = (np.zeros(2, np.int64), np.zeros(2), np.zeros(2)), (np.full(2, -99.0), np.full(2, 99.0))
     for rows in (X[:20], X[20:]):  # added to what is there
-        kernel.column_sums_apart(rows, shift, *bounds, count, total, square, *far)
+        kernel.column_sums_known(rows, shift, count, total, square)
     np.testing.assert_array_equal(count, (~np.isnan(X)).sum(axis=0))
     np.testing.assert_allclose(total, np.nansum(X - shift, axis=0), rtol=1e-12)
     np.testing.assert_allclose(square, np.nansum((X - shift) ** 2, axis=0), rtol=1e-12)

@@ -75,6 +75,7 @@ def test_an_array_a_list_a_file_a_stream_and_a_partition_are_learned_from_alike(
     with closing(open_source([str(tmp_path / "x.parquet")], SourceParams(batch_rows=333))) as source:
         spec = select_features(source, FeatureParams()).spec
         assert_same(whole, learn(FeatureRows(source, spec), params))
+        assert_same(whole, learn(FeatureRows(source, spec, threads=8), params, threads=8))
     if params.passes != "auto":  # what can be read once is kept, or needed once
         assert_same(whole, learn(StreamRows(np.split(X, [5, 2000]), 3), params))
 

@@ -16,7 +16,7 @@ from imdh_cli.core import learner as learner_module
 from imdh_cli.core import thread_pipeline
 from imdh_cli.core.columns import ColumnMoments, Drift
 from imdh_cli.core.counter import Counter
-from imdh_cli.core.learner import Learner
+from imdh_cli.core.learner import Learner, streams
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.params import FitParams, LearnParams
@@ -172,8 +172,8 @@ def test_every_learning_parameter_reaches_the_rule(small_blocks, step):
 # --- the same result whatever the machine ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [1, 3, 8, 9, 11])
-@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("depth", [1, 3, 4, 6, 8, 9, 12])
+@pytest.mark.parametrize("threads", [2, 3, 5, 8, 32])
 def test_threads_change_no_bit(small_blocks, depth, threads):
     X = table(300, d=3)
     runs = []
@@ -207,17 +207,17 @@ def test_a_block_divides_the_window(d):
 @given(level=st.integers(0, 5), count=st.integers(1, 8), rows=st.integers(0, 60), seed=st.integers(0, 99))
 def test_streams_meet_no_node_in_common_and_keep_the_order_of_rows(level, count, rows, seed):
     node = np.random.default_rng(seed).integers(1 << level, 2 << level, rows)
-    order, starts = learner_module.streams(node, level, count)
+    order, starts = streams(node, level, count)
     assert sorted(order) == list(range(rows))
     assert len(starts) == count + 1
-    streams = [order[low:high] for low, high in pairwise(starts)]
-    assert sum(len(set(node[stream])) for stream in streams) == len(set(node))
-    assert all((np.diff(stream) > 0).all() for stream in streams)
+    parts = [order[low:high] for low, high in pairwise(starts)]
+    assert sum(len(set(node[part])) for part in parts) == len(set(node))
+    assert all((np.diff(part) > 0).all() for part in parts)
 
 
 def test_streams_are_about_equally_long():
     node = np.random.default_rng(0).integers(16, 32, 8192)
-    _, starts = learner_module.streams(node, 4, 2)
+    _, starts = streams(node, 4, 2)
     assert starts[1] == pytest.approx(4096, abs=512)
 
 

@@ -211,6 +211,22 @@ def test_a_missing_cell_is_named_by_its_row_whichever_thread_meets_it(data, tmp_
     assert sum(batch.num_rows for batch in sink.batches) == 23 * 17  # the batches before it
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_rows_mixed_from_many_row_groups_are_learned_from_alike_by_any_threads(tmp_path, passes):
+    X, _ = blobs(4000, k=3, d=4, distance=9.0)
+    X[::50, 1] = -999.0  # what is watched for, and counted, is the same too
+    columns = pa.table({f"x{j}": X[:, j] for j in range(4)})
+    pq.write_table(columns, tmp_path / "t.parquet", row_group_size=97)
+    params = depth(4, passes=passes, buffer_rows=300)
+    one, *others = (fitted(tmp_path / "t.parquet", params, threads=threads) for threads in (1, 3, 8))
+    for many in others:
+        assert vars(many.tally) == vars(one.tally)
+        assert many.model.metadata == one.model.metadata
+        for name, array in vars(one.model).items():
+            if isinstance(array, np.ndarray):
+                np.testing.assert_array_equal(getattr(many.model, name), array, err_msg=name)
+
+
 def test_more_clusters_than_the_tree_can_give_are_refused(data):
     path, _ = data
     model = fitted(path, depth(2)).model

@@ -24,8 +24,10 @@ that follow each other at a distance (6 % at d = 784, half the speed at d = 100)
 second sweep, a step that is taken also where it is nothing, histograms counted at the end of a block, leaves
 learned and counted in one sweep (3 ns of 18), shorter blocks; for wide rows two or four lanes at a time, one
 row through all levels before the next (7 % faster at d = 784, not at 3,072, 1.5 times as long at d = 100),
-rows of a subtree together. There the sweeps take the time, of which three quarters of the rows need the
-second. The same code for AVX2 alone (NUMBA_CPU_NAME=haswell) takes 7 to 17 % longer.
+rows of a subtree together, the step of a direction taken when its node is met the next time, in one sweep
+with that row's. There the sweeps take the time, of which three quarters of the rows need the second. A
+reach of 5 or 4 h would spare some of them: 2 and 7 % at d = 784, 8 and 4 % slower at d = 100, where it
+leaves the processor to guess. The same code for AVX2 alone (NUMBA_CPU_NAME=haswell) takes 7 to 17 % longer.
 
 Flags: sums may be reordered and contracted; tests for NaN stay (`fastmath=True` would drop them), and no
 NaN comes this far: `standardise` replaces them. Functions are separate so that each is compiled once, and
@@ -102,6 +104,17 @@ class Splits(NamedTuple):
     variances: np.ndarray
     anchors: np.ndarray
     histograms: np.ndarray
+
+
+class Leaves(NamedTuple):
+    """What is learned and counted of rows at leaves: pivots (n, d), learned (n,) int64 of all nodes; counts
+    (leaves,) int64, means, squares (leaves, d)."""
+
+    pivots: np.ndarray
+    learned: np.ndarray
+    counts: np.ndarray
+    means: np.ndarray
+    squares: np.ndarray
 
 
 class Rule(NamedTuple):
@@ -327,16 +340,35 @@ def learn(block, splits, rule, lanes, levels, counting):
             node[row] = 2 * (i + 1) + (1 if work[P + j] >= work[B + j] else 0)
 
 
+@_compiled(fastmath=FASTMATH, forceinline=True)
+def _count_leaf(Z, row, i, counts, means, sums_of_squares):
+    """Take a row in at leaf i, from 0 (Welford)."""
+    i = i & NATURAL
+    counts[i] += 1
+    inv_n = 1.0 / counts[i]
+    for f in range(Z.shape[1]):
+        before = Z[row, f] - means[i, f]
+        means[i, f] += before * inv_n
+        sums_of_squares[i, f] += before * (Z[row, f] - means[i, f])
+
+
 @_compiled(fastmath=FASTMATH)
-def learn_leaves(Z, node, pivots, learned):
-    """Running mean of every row that reaches a leaf. In place: pivots (n, d), learned (n,) int64."""
-    rows, d = Z.shape
-    for row in range(rows):
-        i = node[row] - 1
-        learned[i] += 1
-        inv_t = 1.0 / learned[i]
+def learn_leaves(Z, node, leaves, counting):
+    """Take in rows that have come to the leaves of a tree, in place.
+
+    Z : (rows, d). node : (rows,) int64, where they are. leaves : Leaves. counting : bool, whether counts and
+    moments are kept.
+    """
+    d = Z.shape[1]
+    first_leaf = leaves.counts.shape[0]
+    for row in range(Z.shape[0]):
+        i = (node[row] - 1) & NATURAL
+        leaves.learned[i] += 1
+        inv_t = 1.0 / leaves.learned[i]
         for f in range(d):
-            pivots[i, f] += (Z[row, f] - pivots[i, f]) * inv_t
+            leaves.pivots[i, f] += (Z[row, f] - leaves.pivots[i, f]) * inv_t
+        if counting:
+            _count_leaf(Z, row, node[row] - first_leaf, leaves.counts, leaves.means, leaves.squares)
 
 
 @_compiled(fastmath=FASTMATH)
@@ -346,15 +378,8 @@ def count_leaves(Z, node, first_leaf, counts, means, sums_of_squares):
     node : (rows,) int64, leaves as node numbers, the first being first_leaf. counts (leaves,) int64;
     means, sums_of_squares (leaves, d) float64.
     """
-    rows, d = Z.shape
-    for row in range(rows):
-        i = node[row] - first_leaf
-        counts[i] += 1
-        inv_n = 1.0 / counts[i]
-        for f in range(d):
-            before = Z[row, f] - means[i, f]
-            means[i, f] += before * inv_n
-            sums_of_squares[i, f] += before * (Z[row, f] - means[i, f])
+    for row in range(Z.shape[0]):
+        _count_leaf(Z, row, node[row] - first_leaf, counts, means, sums_of_squares)
 
 
 @_compiled(fastmath=FASTMATH)
@@ -506,43 +531,32 @@ def swap_rows(buffer, slots, rows):
 
 
 @_compiled()
-def column_sums(X, shift, low, high, total, square):
+def column_sums(X, shift, total, square):
     """Add to the sums of x - shift and of (x - shift)^2 of each column, in place, row by row.
 
-    X : (rows, d). shift, low, high, total, square : (d,) float64. A cell that is NaN, or beyond low and high,
-    makes the sums of its column NaN. Without reordering: the sums do not depend on how the rows were cut into
-    blocks.
+    X : (rows, d), no NaN. shift, total, square : (d,) float64. Without reordering: the sums do not
+    depend on how the rows were cut into blocks.
     """
     rows, d = X.shape
     for row in range(rows):
         for f in range(d):
-            x = X[row, f]
-            y = x - shift[f]
-            y = y if x >= low[f] else np.nan
-            y = y if x <= high[f] else np.nan
-            total[f] += y
-            square[f] += y * y
+            x = X[row, f] - shift[f]
+            total[f] += x
+            square[f] += x * x
 
 
 @_compiled()
-def column_sums_apart(X, shift, low, high, count, total, square, far_count, far_total, far_square):
-    """As `column_sums`, over the cells that are neither NaN nor beyond, and apart over those beyond.
-
-    count, far_count : (d,) int64, how many these are; they are added to, too.
-    """
+def column_sums_known(X, shift, count, total, square):
+    """As `column_sums`, over the cells that are not NaN; adds to count (d,) int64 how many those are."""
     rows, d = X.shape
     for row in range(rows):
         for f in range(d):
-            x = X[row, f]
-            y = x - shift[f]
-            if x >= low[f] and x <= high[f]:
-                count[f] += 1
-                total[f] += y
-                square[f] += y * y
-            elif x == x:
-                far_count[f] += 1
-                far_total[f] += y
-                far_square[f] += y * y
+            x = X[row, f] - shift[f]
+            known = x == x
+            x = x if known else 0.0
+            count[f] += 1 if known else 0
+            total[f] += x
+            square[f] += x * x
 
 
 @_compiled()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS
+from imdh_cli.compiled.memory import aligned
 from imdh_cli.core.dither import Dither, noise_key
 from imdh_cli.core.statistics import Statistics
-from imdh_cli.core.thread_pipeline import Block, ThreadPipeline, block_rows
+from imdh_cli.core.thread_pipeline import Block, Step, ThreadPipeline, block_rows
 from imdh_cli.core.tree import FrozenTree, Scaling
 
 
@@ -45,47 +47,62 @@ class Counter:
         self._row = first_row
         wide = self._dither.widened_tree(tree, scaling)
         at_leaf = np.arange(2 * len(tree.thresholds) + 1) >= len(tree.thresholds)
-        nowhere = np.empty(0)
-        nothing = np.empty((0, BINS), dtype=np.int64)
+        self._wide = self._dither.widened(scaling)
+        # Histograms for each thread: threads take parts of a block, and whole numbers add up in any order.
+        self._parts = [self._histograms() for _ in range(threads)]
 
-        def judge(block: Block) -> None:
-            n, statistics = block.rows, self._statistics
-            on_piles = nothing if statistics.on_piles is None else statistics.on_piles
-            kernel.recount(
-                block.Z[:n],
-                block.clipped[:n],
-                block.marks[:n],
-                *wide,
-                leans,
-                block.node[:n],
-                statistics.histograms,
-                on_piles,
-            )
+        def judge(part: int, block: Block) -> None:
+            here = _part(block, part, threads)
+            arrays = block.Z[here], block.clipped[here], block.marks[here]
+            kernel.recount(*arrays, *wide, leans, block.node[here], *self._parts[part])
 
-        def descend(block: Block) -> None:
-            n = block.rows
-            kernel.descend(block.Z[:n], at_leaf, *tree, block.node[:n], nowhere)
+        def descend(part: int, block: Block) -> None:
+            here = _part(block, part, threads)
+            kernel.descend(block.Z[here], at_leaf, *tree, block.node[here], np.empty(0))
 
         def count(block: Block) -> None:
             self._statistics.count_leaves(block.Z[: block.rows], block.node[: block.rows])
 
-        own = 2 if threads == 1 else 0
-        steps: dict[str, Callable[[Block], None]] = {"descend": judge, "count": count}
-        self._judging = None
+        def side_by_side(name: str, step: Callable[[int, Block], None]) -> dict[str, Step]:
+            return {name if threads == 1 else f"{name} {k + 1}": partial(step, k) for k in range(threads)}
+
+        def pipeline(*stages: Mapping[str, Step]) -> ThreadPipeline:
+            return ThreadPipeline(stages, self._rows, self._d, threads, self.busy)
+
+        to_leaves = side_by_side("descend", descend if self._dither.any else judge)
+        self._pipelines = [pipeline({"standardise": self._standardise}, to_leaves, {"count": count})]
         if self._dither.any:
-            self._judging = ThreadPipeline({"judge": judge}, self._rows, self._d, own, self.busy)
-            steps["descend"] = descend
-        self._pipeline = ThreadPipeline(steps, self._rows, self._d, own, self.busy)
+            noisy = {"add noise": self._standardise_noisy}
+            self._pipelines.append(pipeline(noisy, side_by_side("judge", judge)))
+
+    def _histograms(self) -> tuple[np.ndarray, np.ndarray]:
+        """Empty ones of the splits, and where there are piles of the rows on them."""
+        size, piles = self._statistics.histograms.shape, self._statistics.on_piles
+        return aligned(*size, dtype=np.int64), aligned(
+            size[0] if piles is not None else 0, BINS, dtype=np.int64
+        )
+
+    def _standardise(self, block: Block) -> None:
+        s, n = self._scaling, block.rows
+        self._mark(block)
+        kernel.standardise(block.X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
+
+    def _standardise_noisy(self, block: Block) -> None:
+        X, s, n = self._dither.apply(block.X, self._key, block.first), self._wide, block.rows
+        self._mark(block)
+        kernel.standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
+
+    def _mark(self, block: Block) -> None:
+        if len(self._piled):
+            block.marks[: block.rows] = self._dither.piles.marks(block.X, self._piled)
 
     def update(self, X: np.ndarray) -> None:
-        """Count the rows of X (rows, d) float64, NaN for a cell to be filled."""
+        """Count the rows of X (rows, d) float64, NaN for a cell to be filled; they are not to change until
+        `statistics` or `join`."""
         for k in range(0, len(X), self._rows):
             part = X[k : k + self._rows]
-            marks = self._dither.piles.marks(part, self._piled) if len(self._piled) else None
-            self._pipeline.send(part, self._scaling, marks)
-            if self._judging is not None:
-                noisy = self._dither.apply(part, self._key, self._row)
-                self._judging.send(noisy, self._dither.widened(self._scaling), marks)
+            for pipeline in self._pipelines:
+                pipeline.send(part, self._row)
             self._row += len(part)
 
     def __iadd__(self, other: Counter) -> Counter:
@@ -94,16 +111,25 @@ class Counter:
 
     def statistics(self) -> Statistics:
         """Of the rows so far."""
-        self._pipeline.drain()
-        if self._judging is not None:
-            self._judging.drain()
+        for pipeline in self._pipelines:
+            pipeline.drain()
+        for histograms, on_piles in self._parts:
+            self._statistics.histograms += histograms
+            histograms[:] = 0
+            if self._statistics.on_piles is not None:
+                self._statistics.on_piles += on_piles
+                on_piles[:] = 0
         return self._statistics
 
     def join(self) -> None:
         """Wait for the rows on their way and let the threads go."""
-        self._pipeline.join()
-        if self._judging is not None:
-            self._judging.join()
+        for pipeline in self._pipelines:
+            pipeline.join()
+
+    @property
+    def helped(self) -> float:
+        """Processor seconds of the thread that brings the rows."""
+        return sum(pipeline.helped for pipeline in self._pipelines)
 
     def state(self) -> dict[str, np.ndarray]:
         """What `restore` takes."""
@@ -126,3 +152,8 @@ class Counter:
             s.on_piles[:] = state["counted_on_piles"]
         s.counts[:], s.means[:] = state["counted_counts"], state["counted_means"]
         s.sums_of_squares[:], s.histograms[:] = state["counted_squares"], state["counted_histograms"]
+
+
+def _part(block: Block, part: int, parts: int) -> slice:
+    """One of several parts of a block's rows."""
+    return slice(block.rows * part // parts, block.rows * (part + 1) // parts)

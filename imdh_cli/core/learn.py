@@ -8,6 +8,7 @@ then going on later equals having streamed both.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,7 @@ FEW_ROWS = 200_000  # up to here four epochs are; with sixteen, noise in many co
 TREES = 4  # from as many starts up to FEW_ROWS; more gain little
 BUFFER_ROWS = 200_000  # of the shuffle buffer, and
 BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
+MANY_THREADS = 4  # from which on rows are mixed in one thread and shuffled in another
 
 
 class NoRows(DataError):
@@ -228,7 +230,16 @@ class _Run:
         self._rescale_at = 0  # rows at which the coordinates are moved next
 
     def learned(self) -> Learned:
-        return self._learned(self._in_order() if self._keeps_order() else self._shuffled())
+        start = time.thread_time()
+        counter = self._in_order() if self._keeps_order() else self._shuffled()
+        here = time.thread_time() - start
+        if self.starts == 1:  # else trees are learned by other threads
+            here -= self.learner.helped + self.learner.busy["relocate"]
+            here -= counter.helped if counter is not None else 0.0
+        if self.threads == 1:
+            here -= sum(self.rows.busy.values())
+        self._spent({**self.rows.busy, "mix and shuffle": max(here, 0.0)})
+        return self._learned(counter)
 
     def _learned(self, counter: Counter | None) -> Learned:
         self.learner.join()
@@ -282,7 +293,6 @@ class _Run:
             first = stream.take(SEED_ROWS)
             if first is None:
                 raise NoRows("there are no rows", "a model is learned from rows")
-            self.columns.set_reach(first)
             self.columns.add(first)
             self._start(first)
         self.learner.begin_epoch(0, counting=True, reading=True, resumed=resumed)
@@ -330,12 +340,8 @@ class _Run:
         if not len(X):
             raise NoRows("there are no rows", "a model is learned from rows")
         self.used = len(X)
-        if self._profiled:
-            self.columns.set_tails(X)
-        else:
-            self.columns.set_reach(X)
-            for k in range(0, len(X), self.block_rows):
-                self.columns.add(X[k : k + self.block_rows])
+        for k in range(0, 0 if self._profiled else len(X), self.block_rows):
+            self.columns.add(X[k : k + self.block_rows])
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
         self.starts = trees_worth(len(X)) if self.params.n_init == "auto" else self.params.n_init
         return self._epochs_in_memory(X) if self.starts == 1 else self._best_start(X, self.starts)
@@ -436,7 +442,7 @@ class _Run:
                 continue
             stream = RowStream(self.rows.blocks(epoch))
             stream.fill(buffer)
-            schedule = Buffered(buffer, stream, self.block_rows, self._rng(epoch))
+            schedule = Buffered(buffer, stream, self.block_rows, self._rng(epoch), ahead=self._ahead())
             self._through(schedule, epoch, found if start else None)
             self.learner.join()
         self.learner.re_express(self.columns.scaling(self.params.scale))
@@ -460,8 +466,6 @@ class _Run:
                 if self.learner.scaling.equals(self.columns.scaling(self.params.scale)):
                     self.learner.re_express(self._coordinates())  # the model's were those of its rows
             self._rescale_at = 2 * (int(self.columns.count.max()) or len(buffer))
-            if self.update is None:
-                self.columns.set_reach(buffer)
             unit = min(self.block_rows, len(buffer))
             for k in range(0, len(buffer), unit):
                 self._note_arrival(buffer[k : k + unit])
@@ -469,7 +473,7 @@ class _Run:
                 self._start(buffer)
         resumed = found is not None or self.update is not None
         self.learner.begin_epoch(0, counting=True, reading=True, resumed=resumed)
-        schedule = Buffered(buffer, stream, self.block_rows, self._rng(0), self._arrived)
+        schedule = Buffered(buffer, stream, self.block_rows, self._rng(0), self._arrived, ahead=self._ahead())
         self._through(schedule, 0, found)
         self.used = len(buffer) + schedule.rows
         if self.drift is not None:
@@ -487,6 +491,9 @@ class _Run:
                     arrays |= self.drift.state()
                 values["rescale_at"] = self._rescale_at
                 self._save(Position(False, epoch, schedule.rows), arrays, values)
+
+    def _ahead(self) -> bool:
+        return self.threads >= MANY_THREADS and self.rows.by_any_thread
 
     def _note_arrival(self, X: np.ndarray) -> None:
         self.columns.add(X)

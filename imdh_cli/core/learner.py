@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from imdh_cli.compiled import kernel
+from imdh_cli.compiled.native_cache import prepared
 from imdh_cli.core.candidates import Sample, move_to_features
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.dither import Dither, noise_key
@@ -25,7 +27,7 @@ from imdh_cli.core.hyperplanes import move_to_hyperplanes
 from imdh_cli.core.relocation import relocate
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
-from imdh_cli.core.thread_pipeline import Block, ThreadPipeline, block_rows
+from imdh_cli.core.thread_pipeline import Block, Step, ThreadPipeline, block_rows
 from imdh_cli.core.tree import CLIP, Scaling, Tree
 from imdh_cli.params import FitParams
 
@@ -36,6 +38,10 @@ SETTLED_ROWS = 131_072  # until then, cuts may be moved where a window ends
 
 def stage_bounds(depth: int, stages: int) -> list[int]:
     """Levels at which a tree is cut into stages: stage k takes the levels bounds[k] .. bounds[k + 1] - 1.
+
+    Measured at d = 20, code for AVX2, in ns a row: eight levels at once take 310, four and four 410, one by
+    one 850, of which the root's, which bounds what many threads reach, 105. Subtrees side by side, each with
+    arrays of its own, were no better: two levels and then four subtrees of six took 535.
 
     As many stages as asked, about equal in levels; more where a stage would have more levels than the
     kernel has lanes, and then full ones first, since what is left over below can use many streams.
@@ -88,12 +94,14 @@ class Learner:
         self.d = tree.pivots.shape[1]
         self.rows_met = 0  # in this epoch
         self.busy: defaultdict[str, float] = defaultdict(float)  # processor seconds by what they were for
+        self.helped = 0.0  # those of the thread that brings the rows
         self._params = params
         self._threads = threads
         self._counting = False
         self._next_window = WINDOW_ROWS
         self._settled_at = 0
-        self._current = self._previous = Statistics.empty(tree.depth, self.d)
+        self._previous = Statistics.empty(tree.depth, self.d)
+        self._count_into(self._previous)
         self._pipeline: ThreadPipeline | None = None
 
     def begin_epoch(
@@ -101,10 +109,10 @@ class Learner:
     ) -> None:
         """Learn from the first row on again, in epoch `number` (from 0).
 
-        counting: this epoch keeps statistics, in windows. reading: rows are decoded meanwhile, which takes a
-        thread's time. resumed: in the middle of an epoch, with the statistics that are there. Cuts are moved
-        to better places before every further epoch, by the statistics of the one before, and where the early
-        windows of the first one end.
+        counting: this epoch keeps statistics, in windows. reading: rows are read meanwhile, which takes one
+        thread's time, and the tree is shared among the others. resumed: in the middle of an epoch, with the
+        statistics that are there. Cuts are moved to better places before every further epoch, by the
+        statistics of the one before, and where the early windows of the first one end.
         """
         self.join()
         relocating = counting and self._params.learn.reseat == "yes"
@@ -112,41 +120,26 @@ class Learner:
             if relocating and number > 0:
                 self._relocate(self.statistics(), number)
             self.rows_met, self._next_window = 0, WINDOW_ROWS
-            self._current, self._previous = self._empty(), self._empty()
+            self._previous = self._empty()
+            self._count_into(self._empty())
         self._key = noise_key(self._params.seed, epoch=number)
         self._settled_at = SETTLED_ROWS if relocating and number == 0 else 0
         self._counting = counting
-        # Reading and standardising are work for one thread, which has no stage then; a stage more would
-        # only wait in turn. Otherwise the thread that brings the rows has the first stage: one thread more
-        # than processors makes all of them wait.
-        most = max(1, self._threads - 1) if reading else self._threads
-        steps = {
-            (f"level {last}" if last == first + 1 else f"levels {first + 1} to {last}"): self._levels(
-                first, last
-            )
-            for first, last in pairwise(stage_bounds(self.tree.depth, most))
-        }
-        name, levels = steps.popitem()
-
-        def levels_and_leaves(block: Block) -> None:
-            levels(block)
-            self._leaves(block)
-
-        steps[f"{name} and leaves"] = levels_and_leaves
-        own = len(steps) if self._threads == 1 else 0 if reading else 1
-        self._pipeline = ThreadPipeline(steps, block_rows(self.d), self.d, own, self.busy)
+        stages = self._stages(max(1, self._threads - 1) if reading else self._threads)
+        self._pipeline = ThreadPipeline(stages, block_rows(self.d), self.d, self._threads, self.busy)
 
     def partial_fit(self, X: np.ndarray) -> None:
-        """Learn from one block of raw rows, at most `block_rows(d)`; all but an epoch's last are full."""
+        """Learn from one block of raw rows, at most `block_rows(d)`; all but an epoch's last are full.
+
+        X is not to be changed until the epoch, or a window of it, has ended.
+        """
         assert self._pipeline is not None
-        X = self.dither.apply(X, self._key, self.rows_met)
-        self._pipeline.send(X, self.scaling)
-        if self.sample is not None and self._counting:
-            self.sample.add(X)
+        self._pipeline.send(X, self.rows_met)
         self.rows_met += len(X)
         if self._counting and self.rows_met >= self._next_window:
-            self._pipeline.drain()
-            self._previous, self._current = self._current, self._empty()
+            self._drain()
+            self._previous = self._current
+            self._count_into(self._empty())
             self._next_window *= 2
             if self.rows_met <= self._settled_at and self._relocate(self._previous, 0):
                 self._previous = self._empty()
@@ -155,7 +148,10 @@ class Learner:
         """Wait for the rows on their way and let the threads go."""
         if self._pipeline is not None:
             pipeline, self._pipeline = self._pipeline, None
-            pipeline.join()
+            try:
+                pipeline.join()
+            finally:
+                self.helped += pipeline.helped
 
     def re_express(self, scaling: Scaling) -> None:
         """Move tree and statistics to other coordinates, between two blocks."""
@@ -219,7 +215,8 @@ class Learner:
             mine[:] = theirs
         learner = cls(tree, scaling, columns, params, threads, dither=Dither.restored(s.to_arrays()))
         learner.rows_met, learner._next_window = map(int, s.window_rows)
-        learner._previous, learner._current = learner._empty(), learner._empty()
+        learner._previous = learner._empty()
+        learner._count_into(learner._empty())
         for k, window in enumerate((learner._previous, learner._current)):
             for mine, both in (
                 (window.counts, s.window_counts),
@@ -253,10 +250,11 @@ class Learner:
         self.busy["relocate"] += time.thread_time() - start
         return moved
 
-    def _levels(self, first: int, last: int) -> Callable[[Block], None]:
-        learn, tree = self._params.learn, self.tree
+    def _stages(self, threads: int) -> list[dict[str, Step]]:
+        """What is done with a block, one after another."""
+        learn = self._params.learn
         constants = kernel.make_rule(
-            tree.pivots.shape[1],
+            self.d,
             alpha=learn.alpha,
             penalty=learn.penalty,
             bandwidth=learn.bandwidth,
@@ -264,23 +262,38 @@ class Learner:
             clamp=learn.clamp,
             scaled=learn.step == "scaled",
         )
-        rule = kernel.Rule(constants, kernel.make_powers(learn.bandwidth_decay, learn.learning_decay))
-        lanes = kernel.Lanes.new()
-        count = min(kernel.LANES // (last - first), 1 << first)
+        powers = kernel.make_powers(learn.bandwidth_decay, learn.learning_decay)
+        self._rule = prepared(kernel.Rule(constants, powers))
+        stages: list[dict[str, Step]] = [{"standardise": self._standardise}]
+        for first, last in pairwise(stage_bounds(self.tree.depth, threads)):
+            name = f"level {last}" if last == first + 1 else f"levels {first + 1} to {last}"
+            stages.append({name: partial(self._levels, first, last, prepared(kernel.Lanes.new()))})
+        return [*stages, {"leaves": self._leaves}]
 
-        def step(block: Block) -> None:
-            n = block.rows
-            if first == 0:
-                block.node[:n] = 1
-            order, starts = streams(block.node[:n], first, count)
-            rows = kernel.Rows(block.Z[:n], order, starts, block.node[:n], block.clipped[:n])
-            splits = kernel.Splits(**vars(tree), histograms=self._current.histograms)
-            kernel.learn(rows, splits, rule, lanes, last - first, self._counting)
+    def _standardise(self, block: Block) -> None:
+        X = self.dither.apply(block.X, self._key, block.first)
+        if self.sample is not None and self._counting:
+            self.sample.add(X)
+        s, n = self.scaling, len(X)
+        kernel.standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
 
-        return step
+    def _levels(self, first: int, last: int, lanes: Any, block: Block) -> None:
+        n, count = block.rows, min(kernel.LANES // (last - first), 1 << first)
+        node = block.node[:n]
+        if first == 0:
+            node[:] = 1
+        rows = kernel.Rows(block.Z[:n], *streams(node, first, count), node, block.clipped[:n])
+        kernel.learn(rows, self._splits, self._rule, lanes, last - first, self._counting)
 
     def _leaves(self, block: Block) -> None:
         n = block.rows
-        kernel.learn_leaves(block.Z[:n], block.node[:n], self.tree.pivots, self.tree.learned)
-        if self._counting:
-            self._current.count_leaves(block.Z[:n], block.node[:n])
+        kernel.learn_leaves(block.Z[:n], block.node[:n], self._at_leaves, self._counting)
+
+    def _count_into(self, statistics: Statistics) -> None:
+        """Begin a window: its statistics, with the arrays of the tree as compiled code takes them."""
+        tree, s = self.tree, statistics
+        self._current = statistics
+        self._splits = prepared(kernel.Splits(**vars(tree), histograms=s.histograms))
+        self._at_leaves = prepared(
+            kernel.Leaves(tree.pivots, tree.learned, s.counts, s.means, s.sums_of_squares)
+        )

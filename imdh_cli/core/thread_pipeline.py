@@ -1,19 +1,15 @@
-"""Raw rows -> standardised blocks -> functions that each block passes through, in threads of their own."""
+"""Raw rows -> blocks -> stages of steps that each block passes through, taken by whatever thread is free."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from imdh_cli.compiled import kernel
 from imdh_cli.compiled.memory import aligned
-from imdh_cli.core.tree import Scaling
 
 BLOCK_ROWS = 8192  # a block of d = 20 fills the L2 cache; wider rows get shorter blocks
 BLOCK_BYTES = 4 << 20
@@ -30,119 +26,162 @@ def block_rows(d: int) -> int:
 
 
 class Block:
-    """Standardised rows on their way down the tree; reused, so that no memory is asked for in the loop."""
+    """Rows on their way; reused, so that no memory is asked for in the loop.
+
+    X : (n, d), as they came, from row `first` of their epoch on. Z : (rows, d), clipped, node : (rows,), of
+    which the first n are theirs. marks : (rows,), of the piles that they lie on; 0 where nobody looks.
+    """
 
     def __init__(self, rows: int, d: int) -> None:
+        self.X = np.empty((0, d))
+        self.first = 0
         self.Z = aligned(rows, d)
         self.node = np.empty(rows, dtype=np.int64)
         self.clipped = np.empty(rows, dtype=np.bool_)
         self.marks = np.zeros(rows, dtype=np.int64)
-        self.rows = 0
+        self.steps_left = 0  # of the stage that it is in
+        self.stage = 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.X)
+
+
+Step = Callable[[Block], None]
+
+
+class _Station:
+    """One step, and the blocks that wait for it. No two threads are at it at once."""
+
+    def __init__(self, name: str, step: Step) -> None:
+        self.name = name
+        self.step = step
+        self.waiting: deque[Block] = deque()
+        self.taken = False
 
 
 class ThreadPipeline:
-    """Functions that each block passes through in turn, blocks in order.
+    """Stages that each block passes through in turn. The steps of one stage work on a block side by side.
 
-    The first `own` are called by the thread that sends the blocks, each other one has a thread of its own.
+    Each step meets the blocks one by one, in their order, whatever thread is at it: a thread that has nothing
+    to do takes the next block of the latest stage that has one. So results are the same for any number of
+    threads, and rows pass at the pace of all steps together, shared out among the threads, or of the longest
+    one. The thread that sends blocks is one of them: it helps while it waits.
+
     There are more blocks than can wait for a stage: one that comes back should have left the cache of the
     processor that had it last, else filling it again takes three times as long (d = 20: 83 for 30 ns a row).
 
-    busy : processor seconds by the name of a function are added to it. Each has a processor's time for itself
-    only where there are enough of them: then rows pass at the pace of the one that takes longest.
+    busy : processor seconds by the name of a step are added to it. helped : those of the sender.
     """
 
     def __init__(
         self,
-        steps: Mapping[str, Callable[[Block], None]],
+        stages: Sequence[Mapping[str, Step]],
         rows: int,
         d: int,
-        own: int,
+        threads: int,
         busy: defaultdict[str, float],
     ) -> None:
+        self._rows = rows
         self._busy = busy
-        timed = [self._timed(name, step) for name, step in steps.items()]
-        self._own, self._steps = timed[:own], timed[own:]
-        self._standardise = self._timed("standardise", kernel.standardise)
+        self._stages = [[_Station(name, step) for name, step in steps.items()] for steps in stages]
+        self._latest_first = [station for steps in self._stages[::-1] for station in steps]
         blocks = [Block(rows, d)]
-        if self._steps:
-            enough = max(2 * len(self._steps) + 1, IN_FLIGHT_BYTES // blocks[0].Z.nbytes)
+        if threads > 1:
+            enough = max(2 * len(stages) + 1, IN_FLIGHT_BYTES // blocks[0].Z.nbytes)
             blocks += [Block(rows, d) for _ in range(1, min(enough, IN_FLIGHT))]
-        self._free: queue.SimpleQueue[Block] = queue.SimpleQueue()
         self._blocks = len(blocks)
-        for block in blocks:
-            self._free.put(block)
+        self._free = deque(blocks)
+        self.helped = 0.0
         self._error: BaseException | None = None
-        self._queues: list[queue.SimpleQueue[Block | None]] = [queue.SimpleQueue() for _ in self._steps]
-        self._threads: list[threading.Thread] = []
-        for k in range(len(self._steps)):
-            worker = threading.Thread(target=self._work, args=(k,), daemon=True, name=f"stage-{k}")
-            worker.start()
-            self._threads.append(worker)
+        self._ended = False
+        lock = threading.Lock()
+        self._work = threading.Condition(lock)  # for those who have none
+        self._through = threading.Condition(lock)  # for the sender, when a block is through or has work
+        self._threads = [
+            threading.Thread(target=self._help, daemon=True, name=f"stage-{k}") for k in range(1, threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def _timed(self, name: str, step: Callable[..., None]) -> Callable[..., None]:
-        def timed(*arguments: Any) -> None:
-            start = time.thread_time()
-            step(*arguments)
-            self._busy[name] += time.thread_time() - start  # no other thread adds to this name
-
-        return timed
-
-    def _work(self, k: int) -> None:
-        while (block := self._queues[k].get()) is not None:
-            try:
-                if self._error is None:
-                    self._steps[k](block)
-            except BaseException as error:  # handed to the caller by `free` or `drain`
-                self._error = error
-            self._hand_on(block, k + 1)
-
-    def _hand_on(self, block: Block, k: int) -> None:
-        (self._queues[k] if k < len(self._queues) else self._free).put(block)
-
-    def send(self, X: np.ndarray, scaling: Scaling, marks: np.ndarray | None = None) -> None:
-        """Standardise raw rows, no more than a block holds, and take them through all functions.
-
-        marks : (rows,) int64, goes with them; all rows sent have such or none.
-        """
-        block = self._free_block()
-        if len(X) > len(block.Z):  # compiled code does not look where a block ends
-            self._free.put(block)
-            raise ValueError(f"{len(X)} rows in a block of {len(block.Z)}")
-        block.rows = n = len(X)
-        s = scaling
-        if marks is not None:
-            block.marks[:n] = marks
-        try:
-            self._standardise(X, s.center, s.scale, s.fill, s.limit, block.Z[:n], block.clipped[:n])
-            for step in self._own:
-                step(block)
-        except BaseException:
-            self._free.put(block)
-            raise
-        self._hand_on(block, 0)
-
-    def _free_block(self) -> Block:
-        """A block to fill; waits until one is through."""
-        block = self._free.get()
-        if self._error is not None:
-            self._free.put(block)
-            raise self._error
-        return block
+    def send(self, X: np.ndarray, first: int = 0) -> None:
+        """Take raw rows, no more than a block holds, through all stages. They are not to be changed before
+        that is done."""
+        if len(X) > self._rows:  # compiled code does not look where a block ends
+            raise ValueError(f"{len(X)} rows in a block of {self._rows}")
+        with self._work:
+            self._help_until(1)
+            block = self._free.popleft()
+            block.X, block.first = X, first
+            self._enter(block, 0)
+        if not self._threads:
+            self.drain()
 
     def drain(self) -> None:
         """Wait until every block sent is through."""
-        held = [self._free.get() for _ in range(self._blocks)]
-        for block in held:
-            self._free.put(block)
-        if self._error is not None:
-            raise self._error
+        with self._work:
+            self._help_until(self._blocks)
 
     def join(self) -> None:
         """Wait for the blocks on their way and let the threads go."""
         try:
             self.drain()
         finally:
-            for waiting in self._queues:
-                waiting.put(None)
-            for worker in self._threads:
-                worker.join()
+            with self._work:
+                self._ended = True
+                self._work.notify_all()
+            for thread in self._threads:
+                thread.join()
+
+    # -- with the lock held
+
+    def _help_until(self, free: int) -> None:
+        while len(self._free) < free:
+            start = time.thread_time()
+            if not self._take_a_step():
+                self._through.wait()
+            self.helped += time.thread_time() - start
+        if self._error is not None:
+            raise self._error
+
+    def _help(self) -> None:
+        with self._work:
+            while not self._ended:
+                if not self._take_a_step():
+                    self._work.wait()
+
+    def _take_a_step(self) -> bool:
+        """One step on one block, without the lock meanwhile; whether there was one to take."""
+        station = next((s for s in self._latest_first if s.waiting and not s.taken), None)
+        if station is None:
+            return False
+        station.taken = True
+        block = station.waiting.popleft()
+        self._work.release()
+        start = time.thread_time()
+        try:
+            if self._error is None:
+                station.step(block)
+        except BaseException as error:  # raised by who sends or drains
+            self._error = error
+        spent = time.thread_time() - start
+        self._work.acquire()
+        self._busy[station.name] += spent
+        station.taken = False
+        block.steps_left -= 1
+        if not block.steps_left:
+            self._enter(block, block.stage + 1)
+        return True
+
+    def _enter(self, block: Block, stage: int) -> None:
+        block.stage = stage
+        if stage == len(self._stages):
+            block.X = block.X[:0]
+            self._free.append(block)
+        else:
+            stations = self._stages[stage]
+            block.steps_left = len(stations)
+            for station in stations:
+                station.waiting.append(block)
+            self._work.notify(len(stations))
+        self._through.notify()

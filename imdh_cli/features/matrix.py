@@ -69,7 +69,7 @@ def extract(
     spec: FeatureSpec,
     tally: Tally,
     *,
-    first_row: int = 0,
+    first_row: int | None = 0,
     source_name: str = "data",
 ) -> tuple[np.ndarray, np.ndarray]:
     """The matrix of a chunk; `tally` is added to, in place.
@@ -78,8 +78,8 @@ def extract(
     ----------
     chunk : Chunk
         Its features are `spec.source_columns`, in that order.
-    first_row, source_name : int, str
-        Where the chunk begins, for errors, when the chunk does not say so itself.
+    first_row, source_name : int or None, str
+        Where the chunk begins, for errors, when the chunk does not say so itself; None: not known.
 
     Returns
     -------

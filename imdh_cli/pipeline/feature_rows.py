@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from imdh_cli.core.columns import DistinctValues
 from imdh_cli.core.learn import buffer_rows
-from imdh_cli.core.sentinels import Sentinel, Sentinels
+from imdh_cli.core.sentinels import Limits, Sentinel, Sentinels, extremes
 from imdh_cli.errors import DataError
 from imdh_cli.features import FeatureSpec, Tally, all_bad, extract
 from imdh_cli.params import FitParams
 from imdh_cli.rows.shuffle import interleave, open_at_once
 from imdh_cli.rows.source import IN_ORDER, RowSource, skip
 from imdh_cli.sources.base import Chunk, Fragment, Source
-from imdh_cli.workers import Workers, prefetch
+from imdh_cli.workers import Workers, in_order, prefetch
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,16 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+
+
+class _Read(NamedTuple):
+    """Used rows (n, d), what became of the others, the limits of columns that are watched, and the processor
+    seconds that it took."""
+
+    X: np.ndarray
+    tally: Tally
+    limits: Limits | None
+    spent: float
 
 
 class FeatureRows(RowSource):
@@ -62,6 +74,8 @@ class FeatureRows(RowSource):
         self.first_tally: Tally | None = None
         self.values = DistinctValues(self.n_features)
         self.sentinels: list[Sentinel] = []
+        self.by_any_thread = True
+        self.busy: defaultdict[str, float] = defaultdict(float)
         self._watch: Sentinels | None = None
         self._task = task
         self._on_progress = on_progress
@@ -99,7 +113,22 @@ class FeatureRows(RowSource):
 
     def in_order(self) -> Iterator[np.ndarray]:
         """All used rows in input order."""
-        return self._matrices(self.source.chunks(self.spec.source_columns))
+        chunks = self.source.chunks(self.spec.source_columns)
+        if self._threads == 1:
+            yield from self._taken_in(self._read(chunk, self.tally.rows) for chunk in chunks)
+            return
+
+        def tasks() -> Iterator[Callable[[], _Read]]:
+            row = 0
+            for chunk in chunks:
+                yield partial(self._read, chunk, row)
+                row += chunk.features.num_rows
+
+        with (
+            Workers(self._threads, "matrices") as workers,
+            closing(in_order(workers, tasks(), self._threads + 1)) as made,
+        ):
+            yield from self._taken_in(made)
 
     def state(self) -> dict[str, Any]:
         """What the first reading told."""
@@ -115,17 +144,25 @@ class FeatureRows(RowSource):
         """What to raise when no row can be used."""
         return no_rows(self.tally, self.source)
 
-    def _matrices(self, chunks: Iterable[Chunk]) -> Iterator[np.ndarray]:
-        for chunk in chunks:
-            X, used = extract(
-                chunk, self.spec, self.tally, first_row=self.tally.rows, source_name=name_of(self.source)
-            )
+    def _read(self, chunk: Chunk, first_row: int | None) -> _Read:
+        """The used rows of a chunk, by any thread."""
+        start = time.thread_time()
+        tally = Tally()
+        X, used = extract(chunk, self.spec, tally, first_row=first_row, source_name=name_of(self.source))
+        X = X if used.all() else X[used]
+        limits = extremes(X) if self._watch is not None and len(X) else None
+        return _Read(X, tally, limits, time.thread_time() - start)
+
+    def _taken_in(self, portions: Iterable[_Read]) -> Iterator[np.ndarray]:
+        """What was read, counted and looked at in the order it is met."""
+        for X, tally, limits, spent in portions:
+            self.busy["make rows"] += spent
+            self.tally += tally
             if self._on_progress is not None:
                 s = self.source
                 self._on_progress(Progress(self._task, self.tally.rows, s.rows, s.bytes_read, s.size))
-            X = X if used.all() else X[used]
             if self._watch is not None:
-                self._watch.add(X)
+                self._watch.add(X, limits)
             if self.first_tally is None:
                 self.values.add(X)
             yield X
@@ -149,8 +186,18 @@ class FeatureRows(RowSource):
             )
 
     def _rows_of(self, fragment: Fragment, pool: Workers | None) -> Iterator[np.ndarray]:
+        portions = (self._read(chunk, None) for chunk in self._decoded(fragment))
+        return self._taken_in(portions if pool is None else prefetch(portions, pool))
+
+    def _decoded(self, fragment: Fragment) -> Iterator[Chunk]:
         chunks = fragment.chunks()
-        return self._matrices(chunks if pool is None else prefetch(chunks, pool))
+        while True:
+            start = time.thread_time()
+            chunk = next(chunks, None)
+            self.busy["decode"] += time.thread_time() - start  # nearly right where several threads decode
+            if chunk is None:
+                return
+            yield chunk
 
     def _pool(self) -> AbstractContextManager[Workers | None]:
         """What reads fragments while rows are learned from. Text is parsed in several threads; an open

@@ -24,7 +24,7 @@ def recount(
 ) -> tuple[Model, Tally]:
     """The same tree with the moments and histograms of all rows of `source`, in one reading."""
     spec = model.spec if missing is None else replace(model.spec, missing=missing)
-    rows = FeatureRows(source, spec, on_progress, "counting")
+    rows = FeatureRows(source, spec, on_progress, "counting", threads=threads)
     dither = Dither.restored(model.extras)
     counter = Counter(model.frozen_tree, model.scaling, threads, dither=dither, seed=model.params.seed)
     try:

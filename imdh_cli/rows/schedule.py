@@ -7,12 +7,14 @@ holds (`state`). What is done with a block is not its affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from imdh_cli.rows.shuffle import ShuffleBuffer
 from imdh_cli.rows.stream import RowStream
+from imdh_cli.workers import prefetch
 
 SEED_ROWS = 1024  # of a stream in order: their moments scale the first rows
 
@@ -73,8 +75,9 @@ class InOrder:
 class Buffered:
     """Rows through a shuffle buffer, in full blocks.
 
-    buffer : the first rows. arrived : told of every further block that comes in, before rows go out. rows,
-    state : where an earlier run had come to, and what it held.
+    buffer : the first rows. arrived : told of every further block that comes in, before rows go out. ahead :
+    whether the next blocks are brought by a thread of their own. rows, state : where an earlier run had come
+    to, and what it held.
     """
 
     def __init__(
@@ -84,8 +87,11 @@ class Buffered:
         block_rows: int,
         rng: np.random.Generator | None,
         arrived: Callable[[np.ndarray], None] | None = None,
+        *,
+        ahead: bool = False,
     ) -> None:
         self.rows = 0
+        self._ahead = ahead
         self._stream = stream
         self._block_rows = block_rows
         self._shuffle = ShuffleBuffer(buffer, rng)
@@ -100,16 +106,18 @@ class Buffered:
 
     def __iter__(self) -> Iterator[np.ndarray]:
         tail = np.empty((0, self._shuffle.n_features))
-        for X in self._stream.blocks(self._block_rows):
-            if self._arrived is not None:
-                self._arrived(X)
-            self.rows += len(X)
-            if len(X) < self._block_rows:
-                tail = X
-                break
-            X = np.require(X, requirements=["C", "W"])
-            self._shuffle.exchange(X)
-            yield X
+        blocks = self._stream.blocks(self._block_rows)
+        with closing(prefetch(blocks) if self._ahead else blocks) as coming:
+            for X in coming:
+                if self._arrived is not None:
+                    self._arrived(X)
+                self.rows += len(X)
+                if len(X) < self._block_rows:
+                    tail = X
+                    break
+                X = np.require(X, requirements=["C", "W"])
+                self._shuffle.exchange(X)
+                yield X
         self._ending = True
         yield from self._shuffle.rest(tail, self._block_rows)
 

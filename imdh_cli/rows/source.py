@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ class RowSource(ABC):
     """Rows of d numbers; NaN is a cell to be filled.
 
     n_features : d.
+    by_any_thread : whether `blocks` may be gone through in another thread than the caller's.
+    busy : processor seconds that reading took, by what they were for.
     rereadable : whether `blocks` can be called again, for a further epoch or a recount.
     reorders : whether an epoch of learning has a random order of its own, from all over the input. Otherwise
         rows come as they are, and are shuffled as far as a buffer goes.
@@ -22,7 +25,9 @@ class RowSource(ABC):
     """
 
     n_features: int
+    busy: Mapping[str, float] = MappingProxyType({})
     rereadable: bool = True
+    by_any_thread: bool = False
 
     @property
     def reorders(self) -> bool:

@@ -26,6 +26,7 @@ class SpooledRows(RowSource):
 
     def __init__(self, rows: RowSource) -> None:
         self.n_features = rows.n_features
+        self.busy = rows.busy
         self._rows = rows
         self._file: BinaryIO = tempfile.TemporaryFile(prefix="imdh-")  # noqa: SIM115
         self._first: Iterator[np.ndarray] | None = None

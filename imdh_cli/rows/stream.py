@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class RowStream:
             have += len(part)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+    def blocks(self, rows: int) -> Generator[np.ndarray, None, None]:
         """All that is left, `rows` rows at a time; only the last block is shorter."""
         while (X := self.take(rows)) is not None:
             yield X

@@ -2,7 +2,8 @@
 
 - fit (one pass, no recount) and assign against a bare pyarrow scan of the same file to float64
   matrices, Parquet and CSV, whole processes, start-up and all
-- fit against MiniBatchKMeans(256).partial_fit fed the same batches
+- fit and assign against the k-means of scikit-learn and faiss, BIRCH and river, and what each finds
+- the processor time of each step of a fit, and what eight processors would make of it
 - fit of a column of vectors against fit of as many columns
 - one thread against two
 - learning alone against a plain loop of the same rule, compiled alike
@@ -30,9 +31,11 @@ from tests.benchmarks import common
 JOBS = [sys.executable, "-m", "tests.benchmarks.jobs"]
 # features -> rows: files of 0.3 to 0.6 GB as Parquet
 ROWS = {5: 8_000_000, 20: 4_000_000, 100: 800_000, 784: 100_000}
-PEER_ROWS = 1_000_000  # MiniBatchKMeans needs some 15 s for these
+PEER_ROWS = 1_000_000
+PEERS = ("minibatch-20", "minibatch-256", "kmeans-20", "bisecting-20", "faiss-20", "birch-20", "river-20")
 LEARN_ROWS = {5: 1_000_000, 20: 1_000_000, 100: 1_000_000, 784: 200_000}
 VECTORS = 100_000
+CODES = {"haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}}  # vectors of 32 bytes
 MILLIONS = (1, 4, 16)
 ONE_PASS = ("--passes", "1", "--recount", "no", "--depth", "8", "-f", "-q", "--no-progress")
 SAMPLE = common.ROOT / "sample_data" / "cities.parquet"
@@ -62,6 +65,7 @@ def pair(ours: Callable[[], common.Run], theirs: Callable[[], common.Run], repea
         "ours": median(a.seconds for a, _ in runs),
         "theirs": median(b.seconds for _, b in runs),
         "ratio": median(a.seconds / b.seconds for a, b in runs),
+        "ratio_cpu": median(a.cpu_seconds / b.cpu_seconds for a, b in runs),
         "ours_peak_mb": median(a.peak_mb for a, _ in runs),
         "theirs_peak_mb": median(b.peak_mb for _, b in runs),
     }
@@ -104,13 +108,58 @@ class Bench:
                 if d == 20:
                     yield f"assign {suffix} d={d}", pair(self.assign(path), scan, self.repeats)
 
-    def against_peer(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """fit against MiniBatchKMeans of 256 centres fed the same batches."""
-        path = self.data("parquet", 20, PEER_ROWS)
-        yield (
-            "fit against MiniBatchKMeans d=20",
-            pair(self.fit(path), partial(job, "minibatch", path), self.repeats),
-        )
+    def against_peers(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """Whole processes over one file, in turn: learn, label all rows, write the labels."""
+        for old in self.folder.glob("data.*"):
+            old.unlink()
+        path, classes = self.folder / "data.parquet", self.folder / "classes.npy"
+        job("make", path, str(int(PEER_ROWS * self.scale)), "20", classes)
+        labels, theirs = self.folder / "labels.parquet", self.folder / "labels.npy"
+        quiet = ("-f", "-q", "--no-progress")
+
+        def ours(*words: str) -> list[common.Run]:
+            fit = imdh("fit", path, "-o", self.model, *quiet, *words)
+            return [fit, imdh("assign", self.model, path, "-o", labels, *quiet)]
+
+        ways: dict[str, Callable[[], list[common.Run]]] = {
+            "imdh": ours,
+            "imdh, one pass": partial(ours, "--passes", "1", "--recount", "no"),
+            **{name: partial(self._peer, name, path, theirs) for name in PEERS},
+        }
+        found: dict[str, list[list[common.Run]]] = {name: [] for name in ways}
+        scores: dict[str, dict[str, float]] = {}
+        for _ in range(self.repeats):
+            for name, way in ways.items():
+                if found[name] and not found[name][-1]:
+                    continue  # it did not finish
+                found[name].append(way())
+                if name not in scores and found[name][-1]:
+                    made = labels if name.startswith("imdh") else theirs
+                    scores[name] = json.loads(job("nmi", made, classes).stdout)
+        for name, runs in found.items():
+            done = [run for run in runs if run]
+            figures = {"peer": 1.0, "finished": float(bool(done)), **scores.get(name, {})}
+            if done:
+                figures["seconds"] = median(sum(part.seconds for part in run) for run in done)
+                figures["cpu_seconds"] = median(sum(part.cpu_seconds for part in run) for run in done)
+                figures["peak_mb"] = median(max(part.peak_mb for part in run) for run in done)
+            yield f"peer {name}", figures
+
+    def _peer(self, name: str, path: Path, labels: Path) -> list[common.Run]:
+        """Nothing where it takes too long."""
+        try:
+            return [job("peer", name, path, labels)]
+        except RuntimeError as error:
+            if "not within the time" in str(error):
+                return []
+            raise
+
+    def steps(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Processor seconds of each step of one pass over a Parquet file."""
+        for d in ROWS:
+            path = self.data("parquet", d)
+            runs = [json.loads(job("stages", path, **settings).stdout) for settings in [CODES["haswell"]] * 3]
+            yield f"steps d={d}", min(runs, key=lambda run: float(run["paced_8"]))
 
     def vectors(self) -> Iterator[tuple[str, dict[str, float]]]:
         """One column of 768 float32 in a list against as many columns of the same."""
@@ -130,9 +179,9 @@ class Bench:
     def kernel(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Learning alone, rows in memory: the plain loop, one thread and two in turn, in one process; by code
         for this processor and, where it can run it, by code for one with vectors of 32 bytes."""
-        codes: dict[str, dict[str, str]] = {"": {}}
-        if platform.machine() == "x86_64":
-            codes[", haswell"] = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}
+        codes: dict[str, dict[str, str]] = {"": {}} | (
+            {", haswell": CODES["haswell"]} if platform.machine() == "x86_64" else {}
+        )
         for d, n_rows in LEARN_ROWS.items():
             rows = str(int(n_rows * self.scale))
             for code, settings in codes.items():
@@ -177,7 +226,8 @@ class Bench:
 
 SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] = {
     "scan": Bench.against_scan,
-    "peer": Bench.against_peer,
+    "peers": Bench.against_peers,
+    "steps": Bench.steps,
     "vectors": Bench.vectors,
     "threads": Bench.threads,
     "kernel": Bench.kernel,
@@ -189,19 +239,25 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] =
 def text(result: Mapping[str, Any]) -> str:
     """The tables of RESULTS.md."""
     figures: Mapping[str, Mapping[str, float]] = result["figures"]
-    pairs, alone, learning = [], [], []
+    pairs, alone, learning, peers, steps = [], [], [], [], []
     for name, found in figures.items():
         if "one_thread" in found:
-            keys = ("plain_loop", "one_thread", "two_threads", "longest_stage")
+            keys = ("plain_loop_cpu", "one_thread_cpu", "paced_2", "paced_8", "one_thread", "two_threads")
             rates = [f"{found['rows'] / found[k] / 1e6:.2f}" if k in found else "" for k in keys]
             ratios = [f"{found[k]:.2f}" if k in found else "" for k in ("gain", "ratio")]
             learning.append([name, *rates, *ratios])
+        elif "peer" in found:
+            cells = ["did not finish", "", "", "", ""]
+            if found["finished"]:
+                cells = [f"{found[k]:.1f}" for k in ("seconds", "cpu_seconds")]
+                cells += [f"{found['nmi']:.3f}", f"{found['clusters']:.0f}", f"{found['peak_mb']:.0f} MB"]
+            peers.append([name.removeprefix("peer "), *cells])
+        elif "busy" in found:
+            busy: Mapping[str, float] = found["busy"]  # type: ignore[assignment]
+            each = ", ".join(f"{step} {1e9 * s / found['rows']:.0f}" for step, s in busy.items())
+            steps.append([name.removeprefix("steps "), each, f"{found['rows'] / found['paced_8'] / 1e6:.2f}"])
         elif "ratio" in found:
-            other = {
-                "two": "one thread",
-                "fit against MiniBatchKMeans d=20": "MiniBatchKMeans",
-                "fit vectors d=768": "768 columns",
-            }
+            other = {"two": "one thread", "fit vectors d=768": "768 columns"}
             beside = other.get(name, other.get(name.split()[0], "bare scan"))
             ratio = found["ratio"]
             faster = beside != "bare scan"
@@ -212,6 +268,7 @@ def text(result: Mapping[str, Any]) -> str:
                     f"{found['ours']:.2f} s",
                     f"{found['theirs']:.2f} s",
                     f"{1 / ratio:.2f} x faster" if faster else f"{ratio:.2f} x the time",
+                    f"{found['ratio_cpu']:.2f}" if "ratio_cpu" in found else "",
                     f"{found['ours_peak_mb']:.0f} MB",
                 ]
             )
@@ -230,14 +287,26 @@ def text(result: Mapping[str, Any]) -> str:
         "Whole processes, start-up included; one pass, depth 8, float64. Medians of "
         f"{result['repeats']} interleaved pairs. Rows: "
         + ", ".join(f"{int(n * result['scale']):,} of {d}" for d, n in ROWS.items())
-        + f"; beside MiniBatchKMeans {int(PEER_ROWS * result['scale']):,} of 20.",
-        common.markdown_table(["what", "beside", "imdh", "the other", "ratio", "imdh's peak"], pairs),
-        "Million rows a second:",
+        + ".",
         common.markdown_table(
-            ["what", "plain loop", "one thread", "two threads", "by the longest of 8 stages"]
-            + ["one / plain", "two / one"],
+            ["what", "beside", "imdh", "the other", "ratio", "of processor time", "imdh's peak"], pairs
+        ),
+        "Learning alone, in million rows a second of processor time; by the steps of two and eight threads, "
+        "where each has a processor: as fast as the longest step, or as all of them shared out; by the "
+        "clock:",
+        common.markdown_table(
+            ["what", "plain loop", "one thread", "two, by steps", "eight, by steps", "one, by the clock"]
+            + ["two, by the clock", "one / plain", "two / one, by the clock"],
             learning,
         ),
+        "Steps of one pass over a Parquet file on eight threads, code for haswell, in processor nanoseconds "
+        "a row; columns can be decoded by any number of threads, cuts are moved while all wait; and million "
+        "rows a second that eight processors would make of it:",
+        common.markdown_table(["what", "steps", "by eight"], steps),
+        f"{int(PEER_ROWS * result['scale']):,} rows of 20 from Parquet, 20 Gaussians; each reads the file, "
+        "learns, labels all rows and writes the labels. BIRCH was told the right threshold, all but imdh the "
+        "number of clusters. Wall and processor seconds, NMI with the Gaussians:",
+        common.markdown_table(["what", "s", "processor s", "NMI", "clusters", "peak memory"], peers),
         common.markdown_table(["what", "time", "per row", "peak memory"], alone),
         common.provenance_line(result),
     ]
