@@ -47,7 +47,7 @@ def make_plan(source: Source, selection: Selection, params: FitParams, threads: 
     """The plan as plain values, for JSON."""
     from imdh_cli.compiled.histogram import BINS
     from imdh_cli.core.learn import buffer_rows
-    from imdh_cli.core.thread_pipeline import block_rows
+    from imdh_cli.core.thread_pipeline import block_rows, blocks_in_flight
 
     d = len(selection.spec.names)
     splits, nodes = 2**params.learn.depth - 1, 2 ** (params.learn.depth + 1) - 1
@@ -55,7 +55,11 @@ def make_plan(source: Source, selection: Selection, params: FitParams, threads: 
     held = buffer if source.rows is None else min(buffer, source.rows)
     # Directions and pivots; three sets of leaf moments and what is merged from them; histograms.
     tree = 8 * (d * (splits + nodes + 2 * (4 * (splits + 1) + 2 * nodes)) + 3 * BINS * splits)
-    blocks = 8 * d * block_rows(d) * (2 * threads + 1) + 8 * d * min(source.rows or 65536, 65536) * 4
+    rows = block_rows(d)
+    blocks = (
+        8 * d * rows * 2 * (1 if threads == 1 else blocks_in_flight(rows, d, threads + 1))
+    )  # raw rows, too
+    blocks += 8 * d * min(source.rows or 65536, 65536) * 4
     types = {f.name: str(f.type) for f in source.schema}
     columns = []
     for column in selection.spec.columns:

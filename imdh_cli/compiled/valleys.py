@@ -6,11 +6,13 @@ What E and delta are is said in core.pruning; here they are had for many feature
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
 from imdh_cli.compiled.kernel import FASTMATH, NATURAL
+from imdh_cli.compiled.memory import aligned
 from imdh_cli.compiled.native_cache import compiled as _compiled
 
 BEYOND = HALF  # as in core.pruning.valleys
@@ -22,44 +24,75 @@ TOGETHER = 24  # features
 FLAT = 1e-9  # sd of a feature along which there is nothing to see
 
 
-def make_work() -> np.ndarray:
-    """Work array for `best_places`."""
-    return np.zeros((12, 2 * WIDE))
+LANES = 8  # levels that are looked at together
+# Where their parts of a work array begin: of each level, and of each edge and level.
+LAM, LOW, HIGH, MOST = range(0, 4 * LANES, LANES)
+LEFT, RIGHT, REST = range(4 * LANES, (4 + 3 * (BINS + 1)) * LANES, (BINS + 1) * LANES)
+
+
+class Work(NamedTuple):
+    """What `best_places` works in: quantities by edge or by distance, and by edge and level."""
+
+    rows: np.ndarray
+    lanes: np.ndarray
+
+    @classmethod
+    def new(cls) -> Work:
+        return cls(aligned(12, 2 * WIDE), aligned(REST + (BINS + 1) * LANES))
+
+
+def make_work() -> Work:
+    """Work arrays for `best_places`."""
+    return Work.new()
 
 
 @_compiled(forceinline=True)
-def _excess_at(below, edges, top, reach, left, right, rest, excess):
+def _excess_at(below, edges, top, reach, lanes, excess):
     """E at the edges within `reach` of the middle of one histogram, and the largest of them.
 
-    below, edges : (129,), rows below each edge, and where it is. left, right, rest : (129,), work. excess :
-    (129,), in and out, the largest so far.
+    below, edges : (129,), rows below each edge, and where it is. lanes : work, flat, so that the compiler
+    sees how far apart its parts are. excess : (129,), in and out, the largest so far. Eight levels are swept
+    together, as a vector: a level waits for its own last step.
     """
     best = 0.0
     lam = top
-    for _ in range(LEVELS):
-        lam *= RATIO
-        low = 0.0
-        most = 0.0
-        for e in range(BINS + 1):  # the best interval that ends at e, and the best that ends at or before it
-            s = below[e] - edges[e] * lam
-            low = s if e == 0 else min(low, s)
-            left[e] = s - low
-        high = below[BINS] - edges[BINS] * lam
-        for e in range(BINS, -1, -1):
-            s = below[e] - edges[e] * lam
-            high = max(high, s)
-            right[e] = high - s
-            most = max(most, right[e])
-            rest[e] = most
-        most = 0.0
-        for e in range(BINS + 1):
-            most = max(most, left[e])
-            if abs(e - HALF) > reach:
-                continue
-            other = rest[e]
-            value = min(min(most, other), most + other - left[e] - right[e])
-            excess[e] = max(excess[e], value)
-            best = max(best, value)
+    for _ in range(LEVELS // LANES):
+        for j in range(LANES):
+            lam *= RATIO
+            lanes[LAM + j] = lam
+            lanes[LOW + j] = 1e300
+            lanes[HIGH + j] = -1e300
+            lanes[MOST + j] = 0.0
+        for e in range(BINS + 1):  # the best interval that ends at e
+            rows, edge = below[e], edges[e]
+            for j in range(lanes.shape[0] - REST - LANES * BINS):
+                s = rows - edge * lanes[LAM + j]
+                low = min(lanes[LOW + j], s)
+                lanes[LOW + j] = low
+                lanes[LEFT + LANES * e + j] = s - low
+        for e in range(BINS, -1, -1):  # that begins at e, and the best that begins at or behind it
+            rows, edge = below[e], edges[e]
+            for j in range(lanes.shape[0] - REST - LANES * BINS):
+                s = rows - edge * lanes[LAM + j]
+                high = max(lanes[HIGH + j], s)
+                most = max(lanes[MOST + j], high - s)
+                lanes[HIGH + j] = high
+                lanes[MOST + j] = most
+                lanes[RIGHT + LANES * e + j] = high - s
+                lanes[REST + LANES * e + j] = most
+        for j in range(LANES):
+            lanes[MOST + j] = 0.0
+        for e in range(HALF + reach + 1):
+            for j in range(lanes.shape[0] - REST - LANES * BINS):
+                left = lanes[LEFT + LANES * e + j]
+                most, other = max(lanes[MOST + j], left), lanes[REST + LANES * e + j]
+                lanes[MOST + j] = most
+                both = most + other - left - lanes[RIGHT + LANES * e + j]
+                lanes[LOW + j] = min(min(most, other), both)
+            if e >= HALF - reach:
+                for j in range(LANES):
+                    excess[e] = max(excess[e], lanes[LOW + j])
+                best = max(best, excess[e])
     return best
 
 
@@ -92,9 +125,10 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
     must reach. reach : bins about the middle, either side, among which a place is sought. work : of
     `make_work`. Out, (g,): worth (0: none), place (an edge), depth.
     """
-    below, left, right, excess, rest = work[0], work[1], work[2], work[3], work[4]
-    at_edge, before, behind, weight = work[5], work[6], work[7], work[8]
-    density, edges, wide = work[9], work[10], work[11]
+    w = work.rows
+    below, left, right, excess = w[0], w[1], w[2], w[3]
+    at_edge, before, behind, weight = w[5], w[6], w[7], w[8]
+    density, edges, wide = w[9], w[10], w[11]
     for e in range(BINS + 1):
         edges[e] = e
     edges[0] -= BEYOND - 1.0
@@ -102,6 +136,7 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
     n = 0
     h = 1.0
     width = 2
+    far = 0  # bins beyond which a weight is under 1e-17
     first, last = HALF - reach, HALF + reach
     for j in range(H.shape[0]):
         worth[j] = 0.0
@@ -117,22 +152,25 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
             n = rows[j]
             h = 1.06 * float(n) ** -0.2 * PER_SD
             width = max(2, 2 * int(1.7 * h + 0.5))
-            for k in range(2 * WIDE):  # by distance in half bins
+            far = min(int(9.0 * h) + 2, WIDE - 1)
+            for k in range(2 * far + 2):  # by distance in half bins
                 weight[k] = math.exp(-0.5 * (0.5 * k / h) ** 2)
         least = significant * math.sqrt(n)
         excess[:] = 0.0
         if deep > 0.0 and not _may_be_deep(below, edges, width, least, deep - SLACK, reach, left, right):
             continue
-        if _excess_at(below, edges, top, reach, left, right, rest, excess) <= least:
+        if _excess_at(below, edges, top, reach, work.lanes, excess) <= least:
             continue
         for i in range(WIDE):
             b = min(max(i - BEYOND + 1, 0), BINS - 1)
             wide[i] = H[j, b] / (BEYOND if b == 0 or b == BINS - 1 else 1.0)
         for b in range(BINS):
-            total = 0.0
-            for i in range(WIDE):
-                total += wide[i] * weight[2 * abs(b + BEYOND - 1 - i)]
-            density[b] = total
+            density[b] = 0.0
+        for k in range(-far, far + 1):  # all bins at once, a vector
+            part = weight[2 * abs(k)]
+            shift = BEYOND - 1 + k
+            for b in range(max(0, -shift), min(BINS, WIDE - shift)):
+                density[b] += wide[(b + shift) & NATURAL] * part
         most = 0.0
         for b in range(BINS):
             most = max(most, density[b])
@@ -147,8 +185,9 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
             if excess[e] <= least:
                 continue
             total = 0.0
-            for i in range(WIDE):
-                total += wide[i] * weight[abs(2 * (e + BEYOND - 1 - i) - 1)]
+            at = e + BEYOND - 1
+            for i in range(max(0, at - far), min(WIDE, at + far + 1)):
+                total += wide[i] * weight[abs(2 * (at - i) - 1)]
             lesser = min(before[e], behind[e])
             delta = max(0.0, 1.0 - total / lesser) if lesser > 0.0 else 0.0
             at_edge[e] = delta

@@ -10,11 +10,13 @@ times as much, the cut moves there, and what is below starts anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from imdh_cli.compiled import kernel, valleys
 from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
+from imdh_cli.compiled.native_cache import prepared
 from imdh_cli.core.pruning import SIGNIFICANT
 from imdh_cli.core.tree import Scaling, Tree
 
@@ -86,8 +88,11 @@ def move_to_features(tree: Tree, scaling: Scaling, X: np.ndarray, without: np.nd
     thresholds, _ = tree.frozen()
     m = len(tree.offsets)
     mean, deviation, scale, H = np.empty(d), np.empty(d), np.empty(d), np.empty((d, BINS), dtype=np.int64)
-    counted, work = np.empty(1, dtype=np.int64), valleys.make_work()
+    counted, work = np.empty(1, dtype=np.int64), prepared(valleys.make_work())
     worth, place, depths = np.empty(d), np.empty(d, dtype=np.int64), np.empty(d)
+    all_rows = prepared(Z), prepared(clipped)
+    told = [prepared(array) for array in (mean, deviation, scale, H, counted)]
+    sought = [prepared(array) for array in (worth, place, depths)]
     moved = 0
     stack = [(1, np.arange(rows), False)]
     while stack:
@@ -95,19 +100,19 @@ def move_to_features(tree: Tree, scaling: Scaling, X: np.ndarray, without: np.nd
         i = node - 1
         if node > m or len(here) < LEAST_ROWS:
             continue
-        valleys.feature_histograms(Z, here, clipped, mean, deviation, scale, H, counted)
+        valleys.feature_histograms(all_rows[0], here, all_rows[1], *told)
         n = int(counted[0])
         if n < LEAST_ROWS:
             continue
         known = not fresh and tree.learned[i] > 0 and tree.variances[i] > 0
-        valleys.best_places(H, counted.repeat(d), significant(d), DEEP, REACH, work, worth, place, depths)
+        valleys.best_places(told[3], counted.repeat(d), significant(d), DEEP, REACH, work, *sought)
         worth[without] = 0.0
         p = np.empty(len(here))
-        valleys.project(Z, here, tree.directions[i], p)
+        valleys.project(all_rows[0], here, tree.directions[i], p)
         cut = thresholds[i]
-        counted_rows = ~clipped[here]
         own = 0.0
-        if known and worth.any():
+        counted_rows = ~clipped[here] if worth.any() else np.empty(0, dtype=np.bool_)
+        if known and len(counted_rows):
             u = (p[counted_rows] - cut) / np.sqrt(tree.variances[i])
             own, _ = _judge(u, n, SIGNIFICANT, 0.0, work)
         took = False
@@ -140,7 +145,7 @@ def move_to_features(tree: Tree, scaling: Scaling, X: np.ndarray, without: np.nd
     return moved
 
 
-def _judge(u: np.ndarray, n: int, least: float, deep: float, work: np.ndarray) -> tuple[float, float]:
+def _judge(u: np.ndarray, n: int, least: float, deep: float, work: Any) -> tuple[float, float]:
     """Worth and depth of a cut at 0 of projections u (n,) in sds; 0 where E <= least sqrt(n)."""
     bins = np.clip(np.floor(u * PER_SD) + HALF, 0, BINS - 1).astype(np.int64)
     H = np.bincount(bins, minlength=BINS)[None]

@@ -27,6 +27,7 @@ import numpy as np
 
 from imdh_cli.compiled import hyperplanes, kernel, valleys
 from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
+from imdh_cli.compiled.native_cache import prepared
 from imdh_cli.core.pruning import SIGNIFICANT
 from imdh_cli.core.tree import Scaling, Tree
 
@@ -101,17 +102,25 @@ def _worth_at_and_below(tree: Tree, Z: np.ndarray, rows: np.ndarray) -> np.ndarr
     m = len(tree.offsets)
     thresholds, _ = tree.frozen()
     worth = np.zeros(2 * m + 2)
-    met = []
-    stack = [(1, rows)]
+    met: list[int] = []
+    counts: list[int] = []
+    histograms: list[np.ndarray] = []
+    held = prepared(Z)
+    stack = [(1, np.ascontiguousarray(rows))]
     while stack:
         node, here = stack.pop()
         i = node - 1
         if node > m or len(here) < LEAST_JUDGED or tree.learned[i] == 0 or tree.variances[i] == 0:
             continue
+        p = np.empty(len(here))
+        valleys.project(held, here, tree.directions[i], p)
         met.append(node)
-        worth[node] = best_cut([Cut(tree.directions[i], float(thresholds[i]), 0.0, 0.0)], Z[here]).worth
-        left = Z[here] @ tree.directions[i] < thresholds[i]
+        counts.append(len(here))
+        histograms.append(_histograms(p[:, None], thresholds[i])[0])
+        left = p < thresholds[i]
         stack += [(2 * node, here[left]), (2 * node + 1, here[~left])]
+    if met:
+        worth[met], _ = _judged(np.array(histograms), np.array(counts), SIGNIFICANT)
     for node in reversed(met):
         worth[node] += worth[2 * node] + worth[2 * node + 1]
     return worth
@@ -169,14 +178,27 @@ def minima(Z: np.ndarray, present: np.ndarray | None = None) -> list[Cut]:
 def best_cut(cuts: list[Cut], Z: np.ndarray, deep: float = 0.0, mass: float = 0.0) -> Cut:
     """The cut worth most for rows Z (n, d), judged: worth 0 where none is significant and has that depth and
     that excess mass, as a part of the rows."""
-    n, g = len(Z), len(cuts)
     U = Z @ np.array([cut.direction for cut in cuts]).T
-    deviations = np.maximum(U.std(axis=0), 1e-12)
-    U = (U - np.array([cut.threshold for cut in cuts])) / deviations
-    bins = np.clip(np.floor(U * PER_SD) + HALF, 0, BINS - 1).astype(np.int64) + BINS * np.arange(g)
-    H = np.bincount(bins.ravel(), minlength=g * BINS).reshape(g, BINS)
-    worth, depths, place = np.empty(g), np.empty(g), np.empty(g, dtype=np.int64)
-    least = max(SIGNIFICANT, mass * float(np.sqrt(n)))  # of E / sqrt(n)
-    valleys.best_places(H, np.full(g, n), least, deep, 0, valleys.make_work(), worth, place, depths)
+    H = _histograms(U, np.array([cut.threshold for cut in cuts]))
+    least = max(SIGNIFICANT, mass * float(np.sqrt(len(Z))))  # of E / sqrt(n)
+    worth, depths = _judged(H, np.full(len(cuts), len(Z)), least, deep)
     best = int(np.argmax(worth))
     return cuts[best]._replace(worth=float(worth[best]), depth=float(depths[best]))
+
+
+def _histograms(U: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Of projections (n, g), in their own sds about the cuts: (g, 128) int64."""
+    g = U.shape[1]
+    U = (U - thresholds) / np.maximum(U.std(axis=0), 1e-12)
+    bins = np.clip(np.floor(U * PER_SD) + HALF, 0, BINS - 1).astype(np.int64) + BINS * np.arange(g)
+    return np.bincount(bins.ravel(), minlength=g * BINS).reshape(g, BINS)
+
+
+def _judged(
+    H: np.ndarray, rows: np.ndarray, least: float, deep: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Worth and depth of the cuts in the middle of histograms (g, 128), of so many rows each."""
+    g = len(H)
+    worth, depths, place = np.empty(g), np.empty(g), np.empty(g, dtype=np.int64)
+    valleys.best_places(H, rows, least, deep, 0, valleys.make_work(), worth, place, depths)
+    return worth, depths

@@ -25,6 +25,11 @@ def block_rows(d: int) -> int:
     return rows
 
 
+def blocks_in_flight(rows: int, d: int, stages: int) -> int:
+    """How many blocks of so many rows are on their way, or wait, between threads."""
+    return min(IN_FLIGHT, max(2 * stages + 1, IN_FLIGHT_BYTES // (8 * rows * d)))
+
+
 class Block:
     """Rows on their way; reused, so that no memory is asked for in the loop.
 
@@ -86,11 +91,8 @@ class ThreadPipeline:
         self._busy = busy
         self._stages = [[_Station(name, step) for name, step in steps.items()] for steps in stages]
         self._latest_first = [station for steps in self._stages[::-1] for station in steps]
-        blocks = [Block(rows, d)]
-        if threads > 1:
-            enough = max(2 * len(stages) + 1, IN_FLIGHT_BYTES // blocks[0].Z.nbytes)
-            blocks += [Block(rows, d) for _ in range(1, min(enough, IN_FLIGHT))]
-        self._blocks = len(blocks)
+        self._blocks = 1 if threads == 1 else blocks_in_flight(rows, d, len(stages))
+        blocks = [Block(rows, d) for _ in range(self._blocks)]
         self._free = deque(blocks)
         self.helped = 0.0
         self._error: BaseException | None = None

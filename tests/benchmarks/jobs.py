@@ -28,7 +28,7 @@ CHUNK_ROWS = 262_144  # made, and written, at a time
 CLUSTERS = 20
 LEAVES = 256
 MANY = 8  # threads
-PATIENCE = 300.0  # processor seconds that a peer may take
+PATIENCE = 120.0  # processor seconds that a peer may take
 
 
 def blocks(n_rows: int, d: int) -> Iterator[np.ndarray]:
