@@ -10,7 +10,6 @@ Pipes and devices (`/dev/stdout`, `/dev/full`, a FIFO) have no "whole": they are
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import glob
 import io
@@ -341,6 +340,8 @@ def exchange(a: Target, b: Target) -> bool:
 
     Linux has `renameat2`, macOS `renamex_np`; Python has neither. Some network file systems refuse both.
     """
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(a), os.fsencode(b)
     if hasattr(libc, "renameat2"):

@@ -502,8 +502,9 @@ def test_column_moments_skip_missing_cells():
     X[::7, 1] = np.nan
     shift = np.array([5.0, 4.0])
     count, total, square = np.zeros(2, np.int64), np.zeros(2), np.zeros(2)
+    far, bounds = (np.zeros(2, np.int64), np.zeros(2), np.zeros(2)), (np.full(2, -99.0), np.full(2, 99.0))
     for rows in (X[:20], X[20:]):  # added to what is there
-        kernel.column_sums_known(rows, shift, count, total, square)
+        kernel.column_sums_apart(rows, shift, *bounds, count, total, square, *far)
     np.testing.assert_array_equal(count, (~np.isnan(X)).sum(axis=0))
     np.testing.assert_allclose(total, np.nansum(X - shift, axis=0), rtol=1e-12)
     np.testing.assert_allclose(square, np.nansum((X - shift) ** 2, axis=0), rtol=1e-12)

@@ -186,6 +186,7 @@ def _report(o: FitOptions, job: _Job, result: Fit, seconds: float, console: Cons
     """What became of the columns and of the clusters: on stdout as JSON, or on stderr."""
     messages.report_drift(console, result.drifting)
     messages.report_suspects(console, result.model)
+    messages.report_tails(console, result.model)
     messages.report_columns(console, result)
     changes = None
     if job.old is not None:
@@ -220,6 +221,7 @@ def _as_dict(o: FitOptions, result: Fit, seconds: float) -> dict[str, Any]:
         "cluster_sizes": model.cluster_sizes(),
         "drifting": result.drifting,
         "suspects": model.metadata.get("suspects", []),
+        "far_cells": model.metadata.get("tails", []),
         "seconds": round(seconds, 3),
         "rows_per_second": round(messages.rows_met(result) / seconds),
         "peak_memory_mb": round(peak_memory_mb(), 1),

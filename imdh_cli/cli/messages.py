@@ -154,6 +154,16 @@ def report_suspects(console: Console, model: Model) -> None:
         console.note(warning(suspect), warning=True)
 
 
+def report_tails(console: Console, model: Model) -> None:
+    """Columns that are scaled without a few far cells; not those of which more is said anyway."""
+    from imdh_cli.report.tails import sentence
+
+    said = {suspect["feature"] for suspect in model.metadata.get("suspects", ())}
+    for tail in model.metadata.get("tails", ()):
+        if tail["feature"] not in said:
+            console.note(sentence(tail))
+
+
 def report_drift(console: Console, drifting: list[str]) -> None:
     """Columns whose early and late rows differ."""
     if drifting:

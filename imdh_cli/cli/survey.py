@@ -211,6 +211,7 @@ class Moved(Taker):
 
         self._counter = Counter(model.frozen_tree, model.scaling, threads)
         self._moments = ColumnMoments(model.n_features)
+        self._moments.low, self._moments.high = model.far_bounds
 
     def take(self, part: Labelled) -> None:
         self._counter.update(part.X)

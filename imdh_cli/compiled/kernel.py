@@ -531,32 +531,43 @@ def swap_rows(buffer, slots, rows):
 
 
 @_compiled()
-def column_sums(X, shift, total, square):
+def column_sums(X, shift, low, high, total, square):
     """Add to the sums of x - shift and of (x - shift)^2 of each column, in place, row by row.
 
-    X : (rows, d), no NaN. shift, total, square : (d,) float64. Without reordering: the sums do not
-    depend on how the rows were cut into blocks.
+    X : (rows, d). shift, low, high, total, square : (d,) float64. A cell that is NaN, or beyond low and high,
+    makes the sums of its column NaN. Without reordering: the sums do not depend on how the rows were cut into
+    blocks.
     """
     rows, d = X.shape
     for row in range(rows):
         for f in range(d):
-            x = X[row, f] - shift[f]
-            total[f] += x
-            square[f] += x * x
+            x = X[row, f]
+            y = x - shift[f]
+            y = y if x >= low[f] else np.nan
+            y = y if x <= high[f] else np.nan
+            total[f] += y
+            square[f] += y * y
 
 
 @_compiled()
-def column_sums_known(X, shift, count, total, square):
-    """As `column_sums`, over the cells that are not NaN; adds to count (d,) int64 how many those are."""
+def column_sums_apart(X, shift, low, high, count, total, square, far_count, far_total, far_square):
+    """As `column_sums`, over the cells that are neither NaN nor beyond, and apart over those beyond.
+
+    count, far_count : (d,) int64, how many these are; they are added to, too.
+    """
     rows, d = X.shape
     for row in range(rows):
         for f in range(d):
-            x = X[row, f] - shift[f]
-            known = x == x
-            x = x if known else 0.0
-            count[f] += 1 if known else 0
-            total[f] += x
-            square[f] += x * x
+            x = X[row, f]
+            y = x - shift[f]
+            if x >= low[f] and x <= high[f]:
+                count[f] += 1
+                total[f] += y
+                square[f] += y * y
+            elif x == x:
+                far_count[f] += 1
+                far_total[f] += y
+                far_square[f] += y * y
 
 
 @_compiled()

@@ -293,6 +293,7 @@ class _Run:
             first = stream.take(SEED_ROWS)
             if first is None:
                 raise NoRows("there are no rows", "a model is learned from rows")
+            self.columns.set_reach(first)
             self.columns.add(first)
             self._start(first)
         self.learner.begin_epoch(0, counting=True, reading=True, resumed=resumed)
@@ -340,8 +341,12 @@ class _Run:
         if not len(X):
             raise NoRows("there are no rows", "a model is learned from rows")
         self.used = len(X)
-        for k in range(0, 0 if self._profiled else len(X), self.block_rows):
-            self.columns.add(X[k : k + self.block_rows])
+        if self._profiled:
+            self.columns.set_tails(X)
+        else:
+            self.columns.set_reach(X)
+            for k in range(0, len(X), self.block_rows):
+                self.columns.add(X[k : k + self.block_rows])
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
         self.starts = trees_worth(len(X)) if self.params.n_init == "auto" else self.params.n_init
         return self._epochs_in_memory(X) if self.starts == 1 else self._best_start(X, self.starts)
@@ -466,6 +471,8 @@ class _Run:
                 if self.learner.scaling.equals(self.columns.scaling(self.params.scale)):
                     self.learner.re_express(self._coordinates())  # the model's were those of its rows
             self._rescale_at = 2 * (int(self.columns.count.max()) or len(buffer))
+            if self.update is None:
+                self.columns.set_reach(buffer)
             unit = min(self.block_rows, len(buffer))
             for k in range(0, len(buffer), unit):
                 self._note_arrival(buffer[k : k + unit])

@@ -34,8 +34,14 @@ class LearnerState:
     fill: Annotated[Array, "<f8", "d"]  # the z of a missing cell
     column_counts: Annotated[Array, "<i8", "d"]  # cells that hold a number
     column_shifts: Annotated[Array, "<f8", "d"]  # what the sums are taken about
-    column_sums: Annotated[Array, "<f8", "d"]  # sum of x - shift
-    column_squares: Annotated[Array, "<f8", "d"]  # sum of (x - shift)^2
+    column_sums: Annotated[Array, "<f8", "d"]  # sum of x - shift, of the cells that are not far
+    column_squares: Annotated[Array, "<f8", "d"]  # sum of (x - shift)^2 of these
+    # Which cells are far, and their sums; in models without these none is.
+    far_low: Annotated[Array | None, "<f8", "d"] = None  # cells below, and
+    far_high: Annotated[Array | None, "<f8", "d"] = None  # above
+    far_counts: Annotated[Array | None, "<i8", "d"] = None  # are so many,
+    far_sums: Annotated[Array | None, "<f8", "d"] = None  # of which the sum of x - shift is this,
+    far_squares: Annotated[Array | None, "<f8", "d"] = None  # and that of (x - shift)^2
     # The coordinates learned in, where rows had not all been met.
     learning_directions: Annotated[Array | None, "<f8", "m", "d"] = None  # v, unit
     learning_pivots: Annotated[Array | None, "<f8", "n", "d"] = None  # means of the rows met

@@ -121,7 +121,25 @@ def describe(
         **({} if learned_rows is None else {"learned_rows": learned_rows}),
         **({"cluster_names": dict(provenance.cluster_names)} if provenance.cluster_names else {}),
         **({"suspects": [dict(s) for s in provenance.suspects]} if provenance.suspects else {}),
+        **({"tails": tails} if (tails := _tails(learned.columns, spec.names, params)) else {}),
     }
+
+
+def _tails(columns: ColumnMoments, names: Sequence[str], params: FitParams) -> list[dict[str, Any]]:
+    """Columns that a few far cells would flatten: the sd of all cells, and of those they are scaled by."""
+    if params.scale == "none":
+        return []
+    sd, near = np.sqrt(columns.square / np.maximum(columns.count, 1)), columns.near[1]
+    return [
+        {
+            "feature": names[j],
+            "cells": int(columns.far_count[j]),
+            "of": int(columns.count[j]),
+            "sd": float(sd[j]),
+            "others": float(near[j]),
+        }
+        for j in np.flatnonzero(columns.tails).tolist()
+    ]
 
 
 def build(learned: Learned, names: Sequence[str], chosen: Pruning, metadata: Mapping[str, Any]) -> Model:

@@ -255,6 +255,9 @@ _OPTIONAL_KEYS: dict[str, Check] = {
             {"column": _text, "feature": _text, "value": _real, "cells": _count, "sd": _real, "others": _real}
         )
     ),
+    "tails": _list_of(  # columns scaled without their far cells
+        _record({"feature": _text, "cells": _count, "of": _count, "sd": _real, "others": _real})
+    ),
     "counted_apart": _one_of(True),  # on other rows than the columns were scaled by
     "learned_rows": partial(_count, least=1),  # where the tree was learned from a sample
 }

@@ -15,6 +15,7 @@ import numpy as np
 
 from imdh_cli.atomic import Target
 from imdh_cli.core import pruning
+from imdh_cli.core.columns import EVERYWHERE
 from imdh_cli.core.tree import CLIP, FLAT, FrozenTree, Scaling
 from imdh_cli.errors import ModelError
 from imdh_cli.model import metadata as model_metadata
@@ -132,6 +133,14 @@ class Model:
         if self.params.scale == "none":
             return Scaling(self.center, self.scale, self.extras.get("fill", self.means[0]), np.inf)
         return Scaling(self.center, self.scale, np.zeros(self.n_features), CLIP)
+
+    @property
+    def far_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(d,) float64, twice: cells below and above are no part of what a column was scaled by."""
+        named = [tail["feature"] for tail in self.metadata.get("tails", ())]
+        far = np.array([name in named for name in self.feature_names])
+        low, high = self.center - CLIP * self.scale, self.center + CLIP * self.scale
+        return np.where(far, low, -EVERYWHERE), np.where(far, high, EVERYWHERE)
 
     @property
     def flat(self) -> tuple[np.ndarray, np.ndarray]:

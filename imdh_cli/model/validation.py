@@ -53,7 +53,7 @@ RETIRED = ("code_steps", "column_codes", "column_code_counts")
 LARGEST = 1e140
 LARGEST_SQUARES = 1e300
 SMALLEST_SCALE = 1e-160
-SQUARES = ("sums_of_squares", "column_squares", "window_squares")
+SQUARES = ("sums_of_squares", "column_squares", "far_squares", "window_squares")
 NEVER_NEGATIVE = (
     "dither_per_bin",
     "dither_rooms",
@@ -63,6 +63,7 @@ NEVER_NEGATIVE = (
     "mean_squares",
     "variances",
     "column_squares",
+    "far_squares",
     "window_squares",
 )
 _UNIT = 1e-6  # how far a direction's length may be from 1
@@ -75,7 +76,7 @@ def check_headers(headers: Mapping[str, Header]) -> None:
     missing = [name for name in ARRAYS if name not in headers]
     if missing:
         _fault(f"has no array {missing[0]}")
-    for prefix, what in (("dither_", "the noise"), ("pile_", "the piles")):
+    for prefix, what in (("dither_", "the noise"), ("pile_", "the piles"), ("far_", "far cells")):
         group = [name for name in EXTRAS if name.startswith(prefix)]
         lost = [name for name in group if name not in headers]
         if lost and len(lost) < len(group):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from imdh_cli.report.figures import Caution, Summary
 from imdh_cli.report.suspects import warning
+from imdh_cli.report.tails import sentence
 from imdh_cli.report.words import percent
 from imdh_cli.words import count, listing, printable
 
@@ -23,6 +24,7 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
         for found in (
             _rows,
             _suspects,
+            _tails,
             _missing_kinds,
             _statistics,
             _giant,
@@ -63,6 +65,11 @@ def _suspects(s: Summary) -> Iterator[tuple[str, str]]:
     for suspect in [] if s.model is None else s.model.metadata.get("suspects", ()):
         text = warning(suspect)
         yield "sentinel", text[0].upper() + text[1:] + "."
+
+
+def _tails(s: Summary) -> Iterator[tuple[str, str]]:
+    for tail in [] if s.model is None else s.model.metadata.get("tails", ()):
+        yield "far-cells", f"{sentence(tail)}."
 
 
 def _missing_kinds(s: Summary) -> Iterator[tuple[str, str]]:

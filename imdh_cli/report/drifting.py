@@ -49,7 +49,8 @@ def measure(summary: Summary, statistics: Statistics, moments: ColumnMoments, ta
         Of the new rows, at least one of them used, under the model's tree and in its coordinates.
     moments : ColumnMoments
         Of the new rows in the user's units, where no value is cut off. Not used where the model holds only
-        moments of values cut off: like is compared with like.
+        moments of values cut off: like is compared with like. Far cells, of columns that the model scaled
+        without such, are apart in it.
     tally : Tally
         What became of the new rows.
     """
@@ -101,9 +102,10 @@ def _split(
 
 def _unclipped(moments: ColumnMoments, rows: int, fill: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means and sds, (d,) each, with cells that are missing at `fill`, (d,), where they stood then."""
-    known = moments.count / rows
-    gap = known * (1.0 - known) * (moments.mean - fill) ** 2
-    return known * moments.mean + (1.0 - known) * fill, np.sqrt(moments.square / rows + gap)
+    (mean, sd), far = moments.near, moments.far_count
+    known = (moments.count - far) / np.maximum(rows - far, 1)
+    gap = known * (1.0 - known) * (mean - fill) ** 2
+    return known * mean + (1.0 - known) * fill, np.sqrt(known * sd**2 + gap)
 
 
 def _features(summary: Summary, means: np.ndarray, sds: np.ndarray) -> Iterator[FeatureDrift]:

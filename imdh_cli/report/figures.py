@@ -41,9 +41,7 @@ class Feature:
     mean: float
     sd: float
     explained: float | None  # share of its variance that lies between clusters; None: constant
-    clipped: bool = (
-        False  # has values beyond 10 sd, which its mean and sd count as they are, clusters' do not
-    )
+    clipped: bool = False  # has values beyond 10 sd, which its mean and sd do not count as 10 sd
 
 
 @dataclass(frozen=True, eq=False)

@@ -176,26 +176,33 @@ class _Tree:
         self.mean_all = model.means[0]
         self.sd_all = finite(np.sqrt(model.sums_of_squares[0] / max(self.n, 1)))
         self.clipped = self._clipped()
-        known = np.minimum(self._known() / max(self.n, 1), 1.0)
+        known = np.minimum(self._known() / np.maximum(self.n - self._far(), 1), 1.0)
         self.mean_all = np.where(self.clipped, 0.0, self.mean_all)
         self.sd_all = np.where(self.clipped, np.sqrt(known), self.sd_all)
 
     def _known(self) -> np.ndarray:
         """(d,) cells that the columns were scaled by: the sum of their squares, in z, if none is cut off."""
-        return self.model.extras.get("column_counts", np.full(self.model.n_features, self.n))
+        return self.model.extras.get("column_counts", np.full(self.model.n_features, self.n)) - self._far()
+
+    def _far(self) -> np.ndarray:
+        """(d,) cells that the columns were not scaled by since they lie far from the others."""
+        far = {tail["feature"]: tail["cells"] for tail in self.model.metadata.get("tails", ())}
+        return np.array([far.get(name, 0) for name in self.model.feature_names])
 
     def _clipped(self) -> np.ndarray:
         """(d,) bool: columns with values cut off, whose true moments are known: mean 0 and sd 1, in z.
 
         Known where the rows counted are those that the columns were scaled by. One value cut off stands for
-        the square of the limit, and takes away from the sum of squares.
+        the square of the limit, and takes away from the sum of squares. Of columns with far cells the moments
+        are those of the others.
         """
         model, rows = self.model, self.model.metadata.get("rows", {})
         apart = "counted_apart" in model.metadata or "learned_rows" in model.metadata
         if apart or self.n != rows.get("used") or not np.isfinite(model.scaling.limit):
             return np.zeros(model.n_features, dtype=bool)
         squares = model.sums_of_squares[0] + self.n * model.means[0] ** 2
-        return (squares > 0.99 * CLIP**2) & (squares < (1.0 - 1e-9) * self._known())
+        cut = (squares > 0.99 * CLIP**2) & (squares < (1.0 - 1e-9) * self._known())
+        return cut | (self._far() > 0)
 
     def explained(self) -> float | None:
         whole = float(self.model.sums_of_squares[0].sum())

@@ -25,7 +25,8 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else repr(value)
 
 
-def _short(value: float) -> str:
+def short_number(value: float) -> str:
+    """A figure for a sentence."""
     return f"{value:,.0f}" if 1000 <= value < 1e7 else f"{value:.3g}"
 
 
@@ -39,9 +40,10 @@ def warning(suspect: Mapping[str, Any], to_do: str | None = None) -> str:
     """What was found, what it does to the column, and what to do, or else to type, if it means missing."""
     if to_do is None:
         to_do = f"add --null-value {shlex.quote(_null_value(suspect))}"
+    with_them, without = short_number(suspect["sd"]), short_number(suspect["others"])
     return (
-        f"{described(suspect)}, far from all others: the column's sd is {_short(suspect['sd'])} with them "
-        f"and {_short(suspect['others'])} without; if it means missing, {to_do}"
+        f"{described(suspect)}, far from all others: the column's sd is {with_them} with them "
+        f"and {without} without; if it means missing, {to_do}"
     )
 
 
