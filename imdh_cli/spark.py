@@ -325,7 +325,12 @@ def _inputs(df: DataFrame, spec: FeatureSpec) -> DataFrame:
 
 def _plain_names(df: DataFrame) -> DataFrame:
     """Columns by their places: classic Spark's `mapInArrow` stumbles over a name with a dot or a backtick,
-    and over one that several have."""
+    and over one that several have. UsageError for what is no DataFrame."""
+    if not hasattr(df, "mapInArrow"):
+        raise UsageError(
+            f"a {type(df).__name__} where a DataFrame of Spark belongs",
+            "imdh_cli.fit and imdh_cli.assign take tables in memory",
+        )
     return df.toDF(*map(_place, range(len(df.columns))))
 
 
@@ -384,7 +389,7 @@ _ERRORS: tuple[tuple[str, Callable[[re.Match[str]], ImdhError]], ...] = (
         ),
     ),
     (
-        r"imdh_cli\.errors\.(?:DataError|UsageError|ModelError): ([^\n]*)",
+        r"(?:imdh_cli\.errors\.|External error: )(?:DataError|UsageError|ModelError): ([^\n]*)",
         lambda m: DataError(m[1].strip()),
     ),
 )

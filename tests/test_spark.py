@@ -248,6 +248,8 @@ def test_text_becomes_features_with_all_its_levels(engine, df):
         (lambda e, df: e.fit(df, columns=["word"]), 'column "word"'),
         (lambda e, df: e.fit(df.limit(0)), "no data rows|no rows"),
         (lambda e, df: e.fit(df, columns=["x.`1`"], missing="error"), "the value is missing"),
+        (lambda e, df: e.recount(df, e.fit(df, exclude=["truth"]), missing="error"), "the value is missing"),
+        (lambda e, df: e.fit([1.0]), "a list where a DataFrame of Spark belongs"),
         (lambda e, df: e.fit(df, exclude=["truth"], sample_rows=0), "sample_rows=0"),
         (lambda e, df: e.assign(df.select("id", "word"), e.fit(df, exclude=["truth"])), 'no columns "x.`0`"'),
         (lambda e, df: e.assign(df, e.fit(df, exclude=["truth"]), name="id"), 'has a column "id"'),
@@ -292,6 +294,7 @@ def test_what_the_options_would_not_take_is_refused_before_anything_is_read(engi
         ("...\nModuleNotFoundError: No module named 'imdh_cli'\n", "a Spark worker cannot import imdh_cli"),
         ("[PYTHON_VERSION_MISMATCH] Python in worker ...", "another minor version of Python"),
         ("x\nimdh_cli.errors.DataError: the value is missing\nmore", "the value is missing"),
+        ("x\nRuntimeError: External error: DataError: the value is missing\n", "the value is missing"),
     ],
 )
 def test_errors_of_workers_are_known(engine, text, message):
