@@ -312,7 +312,7 @@ def test_the_script_of_the_readme_runs(session, world, tmp_path):
         for name, value in os.environ.items()
         if not name.startswith(("SPARK_", "PYSPARK_GATEWAY"))
     }
-    words = [str(world[0] / "t"), str(tmp_path / "m.npz"), "x.`0`", "x.`1`", "x.`2`"]
+    words = [str(world[0] / "t"), str(tmp_path / "m.npz"), 'exclude=["id", "truth"]', "clusters=3"]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", tmp_path / "fit_on_spark.py", *words],
         env=own | remote | {"PYTHONPATH": str(ROOT)},
@@ -322,5 +322,5 @@ def test_the_script_of_the_readme_runs(session, world, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "|      4|" in done.stdout
-    assert imdh_cli.load(tmp_path / "m.npz").n_clusters == 4
+    assert "|      3|" in done.stdout
+    assert imdh_cli.load(tmp_path / "m.npz").n_clusters == 3
