@@ -214,7 +214,12 @@ def test_no_rows_at_all_are_an_error():
         parts.learn_sample(profiled([table().slice(0, 0).to_batches()]), PARAMS, 10)
 
 
-@pytest.mark.parametrize("damage", [b"", b"nonsense", parts.pack({"x": np.zeros(9)})[:-9]])
+NINE = {"x": np.zeros(9)}
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"nonsense", parts.pack(NINE)[:-9], parts.pack(NINE, compress=False)[:-9]]
+)
 def test_a_damaged_piece_is_a_model_error(damage):
     with pytest.raises(ModelError, match="damaged"):
         parts.unpack(damage)

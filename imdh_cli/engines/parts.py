@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,19 +44,24 @@ SAMPLE_BYTES = 64 << 20  # of a packed piece of a sample
 NAME = "the DataFrame"
 
 
-def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Named arrays as bytes."""
+def pack(arrays: Mapping[str, np.ndarray], *, compress: bool = True) -> bytes:
+    """Named arrays as bytes.
+
+    compress : for counts, which are mostly 0. Doubles of a sample give way by a tenth, and compressing them
+    takes longer than to read the rows: of 2,000,000 x 20, half of them drawn, 5 of 13 processor seconds.
+    """
     out = io.BytesIO()
     np.savez(out, **arrays)  # type: ignore[arg-type]
-    return zlib.compress(out.getvalue(), LEVEL)
+    return zlib.compress(out.getbuffer(), LEVEL) if compress else out.getvalue()
 
 
 def unpack(data: bytes) -> dict[str, np.ndarray]:
     """The inverse of `pack`. Raises ModelError for anything else."""
     try:
-        with np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False) as file:
+        plain = data if data.startswith(b"PK") else zlib.decompress(data)
+        with np.load(io.BytesIO(plain), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (zlib.error, ValueError, OSError, EOFError, KeyError) as error:
+    except (zlib.error, zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
         raise ModelError("a partial result is damaged") from error
 
 
@@ -133,7 +139,7 @@ def pack_profile(found: Profile) -> Iterator[bytes]:
     yield pack({**found.columns.state(), **about, **_sampled(*empty)})
     step = max(1, SAMPLE_BYTES // max(1, found.sample[:1].nbytes))
     for k in range(0, len(found.keys), step):
-        yield pack(_sampled(found.keys[k : k + step], found.sample[k : k + step]))
+        yield pack(_sampled(found.keys[k : k + step], found.sample[k : k + step]), compress=False)
 
 
 def _sampled(keys: np.ndarray, sample: np.ndarray) -> dict[str, np.ndarray]:
