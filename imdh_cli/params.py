@@ -74,6 +74,11 @@ class FeatureParams:
         "Columns of text that hold numbers; these may have thousands separators, and a minus that is not "
         "ASCII.",
     )
+    log: tuple[str, ...] = option(
+        (),
+        "Columns of very unequal amounts, such as money or counts: learned from as sign(x) log(1 + |x|). A "
+        "model remembers it.",
+    )
     missing: Missing = option(
         "skip",
         "A cell that is empty, NaN, null, infinite or beyond 1e100: leave the row out (label -1), stop, or "

@@ -187,6 +187,7 @@ def _report(o: FitOptions, job: _Job, result: Fit, seconds: float, console: Cons
     messages.report_drift(console, result.drifting)
     messages.report_suspects(console, result.model)
     messages.report_tails(console, result.model)
+    messages.report_unequal(console, result.unequal)
     messages.report_columns(console, result)
     changes = None
     if job.old is not None:
@@ -221,6 +222,7 @@ def _as_dict(o: FitOptions, result: Fit, seconds: float) -> dict[str, Any]:
         "cluster_sizes": model.cluster_sizes(),
         "drifting": result.drifting,
         "suspects": model.metadata.get("suspects", []),
+        "unequal": result.unequal,
         "far_cells": model.metadata.get("tails", []),
         "seconds": round(seconds, 3),
         "rows_per_second": round(messages.rows_met(result) / seconds),

@@ -70,7 +70,12 @@ def report_codes(console: Console, model: Model, values: DistinctValues) -> None
     """Whole numbers that are few, far apart and unequally so: postal or error codes, not amounts."""
     for column, place in zip(model.spec.columns, _first_places(model), strict=True):
         n = int(values.counts[place])
-        if column.levels is not None or column.items is not None or not 3 <= n < values.values.shape[1]:
+        if (
+            column.log
+            or column.levels is not None
+            or column.items is not None
+            or not 3 <= n < values.values.shape[1]
+        ):
             continue
         codes = sorted(values.values[place, :n].tolist())
         steps = [b - a for a, b in pairwise(codes)]
@@ -162,6 +167,15 @@ def report_tails(console: Console, model: Model) -> None:
     for tail in model.metadata.get("tails", ()):
         if tail["feature"] not in said:
             console.note(sentence(tail))
+
+
+def report_unequal(console: Console, names: list[str]) -> None:
+    """Columns of very unequal amounts: most of their cells lie close together."""
+    if names:
+        from imdh_cli.sources.base import typed
+
+        spread = f"{typed('--log', *names[:20])} spreads them"
+        console.note(f"{quoted(names)}: very unequal amounts, most of them close together; {spread}")
 
 
 def report_drift(console: Console, drifting: list[str]) -> None:

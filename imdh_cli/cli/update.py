@@ -56,7 +56,8 @@ def selection_of_update(given: Given[FeatureParams], model: Model, source: Sourc
     spec = model.spec
     kept: Literal["onehot", "ignore"] = "onehot" if spec.texts else "ignore"
     ids = tuple(model.metadata.get("id_columns", ()))
-    asked = given.over(FeatureParams(missing=spec.missing, categorical=kept, ids=ids))
+    logs = tuple(column.name for column in spec.columns if column.log)
+    asked = given.over(FeatureParams(missing=spec.missing, categorical=kept, ids=ids, log=logs))
     _check_kept("--categorical", asked.categorical, kept)
     odd = sorted(set(asked.columns or spec.asked) ^ set(spec.asked))
     if odd:
@@ -64,6 +65,7 @@ def selection_of_update(given: Given[FeatureParams], model: Model, source: Sourc
             f'-c: the features of the model are others ("{odd[0]}" is in one list only)',
             "leave -c out: the model's features are used",
         )
+    _check_kept("--log", ",".join(asked.log), ",".join(logs))
     for option, names in (("-x", asked.exclude), ("--id", asked.ids)):
         clash = set(names) & set(spec.source_columns)
         if clash:

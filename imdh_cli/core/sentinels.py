@@ -18,6 +18,7 @@ FEW_ROWS = 30  # fewer rows say nothing about what is far
 FAR = 10.0  # sd of the rest, from the nearest of them
 REPEATED = 3  # cells of one value
 ALONE = 3  # different values on a side; more are a crowd of their own
+QUANTILES = (0.01, 0.25, 0.75, 0.99)
 MOST_VALUES = 1000  # held of a column; beyond, only those that were repeated
 
 Limits = tuple[np.ndarray, np.ndarray]  # lowest and highest of each column
@@ -49,6 +50,9 @@ class Sentinels:
         self._low, self._high = np.full(d, -np.inf), np.full(d, np.inf)
         self._middle, self._sd = np.zeros(d), np.zeros(d)
         self._far: dict[int, dict[float, int]] = {}
+        self.quantiles: np.ndarray | None = (
+            None  # (4, d) of the sample, at QUANTILES; NaN where cells are missing
+        )
 
     @classmethod
     def by(cls, sample: np.ndarray, skip: np.ndarray | None = None) -> Self:
@@ -81,6 +85,7 @@ class Sentinels:
             whole = np.concatenate([np.empty((0, len(self._low))), *self._sample])
             settled = Sentinels.by(whole, self._skip)
             settled._count(whole)
+            self.quantiles = settled.quantiles
             return settled.found()
         return [
             Sentinel(j, value, values[value], float(self._sd[j]))
@@ -112,6 +117,8 @@ class Sentinels:
         if len(sample) < FEW_ROWS:
             return
         ordered = np.sort(sample, axis=0)  # NaN last
+        self.quantiles = ordered[[round(q * (len(ordered) - 1)) for q in QUANTILES]]
+        self.quantiles[:, np.isnan(ordered[-1])] = np.nan
         gaps = np.diff(ordered, axis=0)
         quarter = len(sample) // 4
         # Where a group stands beyond 10 sd of the rest, the gap is wide beside the middle half, even if this

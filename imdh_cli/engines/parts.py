@@ -218,7 +218,7 @@ def count(
     tally = Tally()
     for X in _matrices(batches, spec, tally, reading):
         counter.update(X)
-        watch.add(X)
+        watch.add(spec.unlogged(X))
     return Counts(counter.statistics(), tally, watch.state())
 
 
@@ -272,7 +272,9 @@ def slim(model: Model) -> Model:
 
 def watch_of(sample: np.ndarray, spec: FeatureSpec) -> Sentinels:
     """What looks for values that stand for missing ones, in all rows, by a sample (rows, d) of them."""
-    return Sentinels.by(sample, np.array([spec.columns[i].levels is not None for i in spec.owners]))
+    return Sentinels.by(
+        spec.unlogged(sample), np.array([spec.columns[i].levels is not None for i in spec.owners])
+    )
 
 
 def learn_sample(found: Profile, params: FitParams, sample_rows: int, *, threads: int = 1) -> Learned:

@@ -219,6 +219,9 @@ class _Labels:
         s, dialect = self.model.scaling, self.dialect
         z, guard = self._cell(column, place)
         center, scale = float(s.center[j]), float(s.scale[j])
+        if column.log:
+            one = number(1.0, dialect)
+            z = f"(SIGN({z}) * LN({one} + ABS({z})))"
         if scale < SMALL_SCALE:
             z = self._clipped(z, center - 20.0 * scale, center + 20.0 * scale)
         if center != 0.0:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from imdh_cli.arrow_compute import pc
 from imdh_cli.compiled import kernel
+from imdh_cli.core.logs import signed_log
 from imdh_cli.errors import DataError
 from imdh_cli.features.kinds import example, kind_of_type, plain, worded
 from imdh_cli.features.spec import Column, FeatureSpec, Items
@@ -85,7 +86,7 @@ def extract(
     -------
     X : ndarray of shape (n, d), float64, C order
         Finite, but for NaN where a cell is missing and `spec.missing` is "mean". Rows that are not
-        used hold zeros.
+        used hold zeros. Columns of `spec.logs` hold signed logarithms.
     used : ndarray of shape (n,), bool
         False for a bad row and, with "skip", for a row with a missing or infinite cell.
 
@@ -111,6 +112,8 @@ def extract(
         _treat(X, used, suspects, spec, tally, chunk)
     if len(suspects) or chunk.bad is not None:
         X[~used] = 0.0
+    if spec.logs.any():
+        X[:, spec.logs] = signed_log(X[:, spec.logs])
     tally.used += int(used.sum())
     return X, used
 

@@ -39,9 +39,9 @@ def resolve(source: Source, params: FeatureParams, where: str) -> Named:
     """
     named = params.columns or ()
     features, exclude = _spans(source, named), _spans(source, params.exclude)
-    source.expose([*params.ids, *params.parse, *params.onehot])
+    source.expose([*params.ids, *params.parse, *params.onehot, *params.log])
     if source.schema.names:
-        asked = [*features, *exclude, *params.ids, *params.parse, *params.onehot]
+        asked = [*features, *exclude, *params.ids, *params.parse, *params.onehot, *params.log]
         check_columns(asked, source.schema.names, where)
     twice = next((n for n, times in Counter(named).items() if times > 1), None)
     twice = twice or next((n for n, spans in features.items() if spans and n in named), None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from imdh_cli.arrow_compute import pc
-from imdh_cli.errors import PIPE, DataError
+from imdh_cli.errors import PIPE, DataError, UsageError
 from imdh_cli.features.kinds import example, kind_of, kind_of_type, worded
 from imdh_cli.features.lists import choose_items, lengths
 from imdh_cli.features.matrix import all_bad
@@ -91,6 +91,7 @@ def _as_spelled(params: FeatureParams, names: Sequence[str]) -> FeatureParams:
         ids=known(params.ids),
         onehot=known(params.onehot),
         parse=known(params.parse),
+        log=known(params.log),
     )
 
 
@@ -460,13 +461,18 @@ def _spec(
     lists: Mapping[str, Items],
     params: FeatureParams,
 ) -> FeatureSpec:
-    columns = (
+    columns = tuple(
         Column(
-            n, tuple(levels[n]) if n in levels else None, lists.get(n), n in params.parse and n not in levels
+            n,
+            tuple(levels[n]) if n in levels else None,
+            lists.get(n),
+            parse=n in params.parse and n not in levels,
+            log=n in params.log,
         )
         for n in names
     )
-    spec = FeatureSpec(tuple(columns), params.missing)
+    _check_logs(params.log, columns)
+    spec = FeatureSpec(columns, params.missing)
     if len(set(spec.names)) < len(spec.names):
         twice = next(n for n, times in Counter(spec.names).items() if times > 1)
         raise DataError(
@@ -474,6 +480,22 @@ def _spec(
             f"use {typed('-x', twice)}",
         )
     return spec
+
+
+def _check_logs(asked: Sequence[str], columns: Sequence[Column]) -> None:
+    """Raise UsageError for a name of `--log` that is no feature, or no number."""
+    known = {column.name: column for column in columns}
+    for name in asked:
+        column = known.get(name)
+        if column is None:
+            raise UsageError(
+                f'--log: "{name}" is no feature', f"use {typed('-c', name)}, or leave it out of --log"
+            )
+        if column.levels is not None or column.items is not None:
+            what = "text" if column.items is None else "lists of numbers"
+            raise UsageError(
+                f'--log: "{name}" holds {what}, and logarithms are of numbers', "leave it out of --log"
+            )
 
 
 def _identifiers(source: Source, chosen: list[str], out: _LeftOut) -> list[str]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
 
+import numpy as np
+
+from imdh_cli.core.logs import signed_exp
 from imdh_cli.errors import ModelError, UsageError
 from imdh_cli.params import Missing
 
@@ -33,6 +36,7 @@ class Column:
     levels: tuple[str, ...] | None = None
     items: Items | None = None
     parse: bool = False  # text that holds numbers
+    log: bool = False  # learned from as a signed logarithm
 
     @property
     def width(self) -> int:
@@ -58,9 +62,11 @@ class Column:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as the model's metadata keep them."""
-        plain = {"name": self.name, "levels": None if self.levels is None else list(self.levels)}
-        if self.parse:
-            return plain | {"parse": True}
+        plain: dict[str, Any] = {
+            "name": self.name,
+            "levels": None if self.levels is None else list(self.levels),
+        }
+        plain |= {name: True for name, so in (("parse", self.parse), ("log", self.log)) if so}
         if self.items is None:
             return plain
         return plain | {"length": self.items.length, "items": [list(span) for span in self.items.ranges]}
@@ -89,7 +95,7 @@ class FeatureSpec:
         mine = {column.name: column for column in self.columns}
         for column in other.columns:
             known = mine.setdefault(column.name, column)
-            kinds = [(c.levels is None, c.items and c.items.length) for c in (known, column)]
+            kinds = [(c.levels is None, c.items and c.items.length, c.log) for c in (known, column)]
             if kinds[0] != kinds[1]:
                 raise UsageError(
                     f'the models know column "{column.name}" as two different kinds of values',
@@ -126,6 +132,19 @@ class FeatureSpec:
     def parsed(self) -> tuple[str, ...]:
         """Those whose text is read as numbers."""
         return tuple(column.name for column in self.columns if column.parse)
+
+    @cached_property
+    def logs(self) -> np.ndarray:
+        """(d,) bool: columns of the matrix that hold signed logarithms."""
+        return np.array([self.columns[i].log for i in self.owners], dtype=np.bool_)
+
+    def unlogged(self, X: np.ndarray) -> np.ndarray:
+        """The rows of X (n, d) as the table has them; X itself where no column is a logarithm."""
+        if not self.logs.any():
+            return X
+        X = X.copy()
+        X[:, self.logs] = signed_exp(X[:, self.logs])
+        return X
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -173,7 +192,7 @@ def _column(values: Any) -> Column:
     if "items" in values:
         return Column(name, None, _items(values["length"], values["items"], levels))
     if levels is None:
-        return Column(name, parse=values.get("parse") is True)
+        return Column(name, parse=values.get("parse") is True, log=values.get("log") is True)
     if not isinstance(levels, list) or not 0 < len(levels) <= MAX_LEVELS:
         raise TypeError("levels that are no list")
     if not all(isinstance(level, str) for level in levels) or len(set(levels)) < len(levels):

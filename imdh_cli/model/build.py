@@ -13,6 +13,7 @@ from imdh_cli.core import pruning
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.learn import Learned
 from imdh_cli.core.learner import WINDOW_ROWS
+from imdh_cli.core.logs import signed_exp
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.sentinels import Sentinel
 from imdh_cli.core.state import REQUIRED, LearnerState
@@ -71,11 +72,18 @@ class Provenance:
 def suspects_of(found: Sequence[Sentinel], spec: FeatureSpec, columns: ColumnMoments) -> list[dict[str, Any]]:
     """Cells that may stand for missing ones, as the metadata keep them. columns : of all rows."""
     sd = np.sqrt(columns.square / np.maximum(columns.count, 1))
+    for s in found:
+        if spec.logs[s.column]:  # in the units of the cells: the spread of those and of the others together
+            share = s.cells / max(1, int(columns.count[s.column]))
+            away = s.value - float(signed_exp(columns.near[0][s.column]))
+            sd[s.column] = np.sqrt((1.0 - share) * (s.others**2 + share * away**2))
     return [
         {
             "column": spec.columns[spec.owners[s.column]].name,
             "feature": spec.names[s.column],
-            "value": s.value,
+            "value": float(f"{s.value:.12g}")
+            if spec.logs[s.column]
+            else s.value,  # there and back is rounded
             "cells": s.cells,
             "sd": float(sd[s.column]),
             "others": s.others,

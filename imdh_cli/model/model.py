@@ -135,6 +135,14 @@ class Model:
         return Scaling(self.center, self.scale, np.zeros(self.n_features), CLIP)
 
     @property
+    def logs(self) -> np.ndarray:
+        """(d,) bool: features that are signed logarithms of their column."""
+        named = {
+            column["name"] for column in self.metadata["features"]["columns"] if column.get("log") is True
+        }
+        return np.array([name in named for name in self.feature_names])
+
+    @property
     def far_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """(d,) float64, twice: cells below and above are no part of what a column was scaled by."""
         named = [tail["feature"] for tail in self.metadata.get("tails", ())]

@@ -14,6 +14,7 @@ import numpy as np
 
 from imdh_cli.core.columns import DistinctValues
 from imdh_cli.core.learn import buffer_rows
+from imdh_cli.core.logs import spread_by_logs
 from imdh_cli.core.sentinels import Limits, Sentinel, Sentinels, extremes
 from imdh_cli.errors import DataError
 from imdh_cli.features import FeatureSpec, Tally, all_bad, extract
@@ -76,6 +77,7 @@ class FeatureRows(RowSource):
         self.sentinels: list[Sentinel] = []
         self.by_any_thread = True
         self.busy: defaultdict[str, float] = defaultdict(float)
+        self.unequal = np.zeros(self.n_features, dtype=np.bool_)  # columns that logarithms would spread
         self._watch: Sentinels | None = None
         self._task = task
         self._on_progress = on_progress
@@ -109,7 +111,10 @@ class FeatureRows(RowSource):
         if self.first_tally is None:
             self.first_tally = self.tally
             if self._watch is not None:
-                self.sentinels, self._watch = self._watch.found(), None
+                self.sentinels = self._watch.found()
+                if self._watch.quantiles is not None:
+                    self.unequal = spread_by_logs(self._watch.quantiles) & ~self.spec.logs
+                self._watch = None
 
     def in_order(self) -> Iterator[np.ndarray]:
         """All used rows in input order."""
@@ -150,7 +155,7 @@ class FeatureRows(RowSource):
         tally = Tally()
         X, used = extract(chunk, self.spec, tally, first_row=first_row, source_name=name_of(self.source))
         X = X if used.all() else X[used]
-        limits = extremes(X) if self._watch is not None and len(X) else None
+        limits = extremes(self.spec.unlogged(X)) if self._watch is not None and len(X) else None
         return _Read(X, tally, limits, time.thread_time() - start)
 
     def _taken_in(self, portions: Iterable[_Read]) -> Iterator[np.ndarray]:
@@ -162,7 +167,7 @@ class FeatureRows(RowSource):
                 s = self.source
                 self._on_progress(Progress(self._task, self.tally.rows, s.rows, s.bytes_read, s.size))
             if self._watch is not None:
-                self._watch.add(X, limits)
+                self._watch.add(self.spec.unlogged(X), limits)
             if self.first_tally is None:
                 self.values.add(X)
             yield X

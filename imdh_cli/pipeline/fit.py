@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class Fit:
     values: DistinctValues
     drifting: list[str] = field(default_factory=list)  # columns whose early and late rows differ
     busy: Mapping[str, float] = field(default_factory=dict)  # processor seconds by stage
+    unequal: list[str] = field(default_factory=list)  # columns of very unequal amounts, which --log spreads
 
 
 def fit(
@@ -129,7 +131,24 @@ def fit(
     flat = np.logical_or(*model.flat) & (rows.values.counts > 1)
     if flat.any():
         model.metadata["too_little_spread"] = [n for n, so in zip(names, flat, strict=True) if so]
-    return Fit(model, chosen, tally, learned.passes, learned.recounted, rows.values, drifting, learned.busy)
+    return Fit(
+        model,
+        chosen,
+        tally,
+        learned.passes,
+        learned.recounted,
+        rows.values,
+        drifting,
+        learned.busy,
+        _unequal(rows, suspects),
+    )
+
+
+def _unequal(rows: FeatureRows, suspects: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Columns of very unequal amounts; not for the sake of cells that may be no amounts."""
+    spec, apart = rows.spec, {suspect["column"] for suspect in suspects}
+    columns = [spec.columns[spec.owners[j]] for j in np.flatnonzero(rows.unequal)]
+    return [c.name for c in columns if c.levels is None and c.items is None and c.name not in apart]
 
 
 def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int) -> Learned:

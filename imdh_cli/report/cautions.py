@@ -25,6 +25,7 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
             _rows,
             _suspects,
             _tails,
+            _logs,
             _missing_kinds,
             _statistics,
             _giant,
@@ -70,6 +71,19 @@ def _suspects(s: Summary) -> Iterator[tuple[str, str]]:
 def _tails(s: Summary) -> Iterator[tuple[str, str]]:
     for tail in [] if s.model is None else s.model.metadata.get("tails", ()):
         yield "far-cells", f"{sentence(tail)}."
+
+
+def _logs(s: Summary) -> Iterator[tuple[str, str]]:
+    names = (
+        [] if s.model is None else [f.name for f, log in zip(s.features, s.model.logs, strict=True) if log]
+    )
+    if names:
+        yield (
+            "logarithms",
+            f"{listing([printable(n, NAME) for n in names])}: learned from as sign(x) log(1 + |x|), and so "
+            "in the coefficients of cuts. Their means are those of the logarithms, turned back into their "
+            "own units, their sds half of what lies between mean - sd and mean + sd.",
+        )
 
 
 def _missing_kinds(s: Summary) -> Iterator[tuple[str, str]]:

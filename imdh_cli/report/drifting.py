@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from imdh_cli.core.logs import signed_exp, signed_log
 from imdh_cli.errors import UsageError
 from imdh_cli.report.drift import (
     CellDrift,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from imdh_cli.core.columns import ColumnMoments
     from imdh_cli.core.statistics import Statistics
     from imdh_cli.features import Tally
+    from imdh_cli.model import Model
 
 # What is worth a sentence: a cluster's part of the index, the means' distance and the change of a spread in
 # training sds, the distance of two distributions, a change of a share of the rows.
@@ -76,7 +78,7 @@ def measure(summary: Summary, statistics: Statistics, moments: ColumnMoments, ta
             _split(i, model.histograms[i - 1], statistics.histograms[i - 1], model.counts, counts)
             for i in sorted(summary.splits)
         ),
-        features=tuple(_features(summary, *features)),
+        features=tuple(_features(model, summary, *features)),
         cells=tuple(_cells(summary, tally)),
         left_out=((rows.skipped + rows.bad) / max(1, rows.read), (tally.skipped + tally.bad) / tally.rows),
         clipped=_clipped(summary, counts[0], statistics.histograms[0]),
@@ -108,10 +110,14 @@ def _unclipped(moments: ColumnMoments, rows: int, fill: np.ndarray) -> tuple[np.
     return known * mean + (1.0 - known) * fill, np.sqrt(known * sd**2 + gap)
 
 
-def _features(summary: Summary, means: np.ndarray, sds: np.ndarray) -> Iterator[FeatureDrift]:
-    for f, mean, sd in zip(summary.features, means.tolist(), sds.tolist(), strict=True):
-        some = f.sd > 0.0
-        shift, stretch = ((mean - f.mean) / f.sd, sd / f.sd - 1.0) if some else (None, None)
+def _features(model: Model, summary: Summary, means: np.ndarray, sds: np.ndarray) -> Iterator[FeatureDrift]:
+    own = model.scale * np.sqrt(model.sums_of_squares[0] / max(int(model.counts[0]), 1))
+    for j, (f, mean, sd) in enumerate(zip(summary.features, means.tolist(), sds.tolist(), strict=True)):
+        then, unit = (float(signed_log(np.array(f.mean))), float(own[j])) if model.logs[j] else (f.mean, f.sd)
+        shift, stretch = ((mean - then) / unit, sd / unit - 1.0) if unit > 0.0 else (None, None)
+        if model.logs[j]:  # compared as they were learned from, told in the user's units
+            low, mean, high = signed_exp(np.array([mean - sd, mean, mean + sd])).tolist()
+            sd = (high - low) / 2.0
         yield FeatureDrift(f.name, f.share, f.mean, mean, f.sd, sd, shift, stretch)
 
 

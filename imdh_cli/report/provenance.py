@@ -56,6 +56,8 @@ def command(summary: Summary) -> str:
             words += ["--categorical", "onehot"]
         if spec.parsed:
             words += ["--parse", ",".join(spec.parsed)]
+        if logs := [column.name for column in spec.columns if column.log]:
+            words += ["--log", ",".join(logs)]
         for value in spec.null_values:
             words += [f"--null-value={value}"]
         if spec.missing != "skip":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imdh_cli.core.logs import signed_exp
 from imdh_cli.core.pruning import Pruning, cluster_nodes, smooth
 from imdh_cli.core.tree import CLIP
 from imdh_cli.errors import UsageError
@@ -143,6 +144,7 @@ class _Tree:
         self.min_size = min_size
         self.n = int(model.counts[0])
         self.one_hot = _one_hot(model)
+        self.logs = model.logs
         label_of_leaf = np.asarray(model.cluster_of_leaf, dtype=np.int64)
         self.n_clusters = int(label_of_leaf[-1])
         self.first, self.last = _label_ranges(label_of_leaf)
@@ -211,7 +213,7 @@ class _Tree:
     def features(self) -> tuple[Feature, ...]:
         model = self.model
         mean = self._user_mean(self.mean_all)
-        sd = finite(model.scale * self.sd_all)
+        sd = self._user_sd(self.mean_all, self.sd_all)
         whole = model.sums_of_squares[0]
         within = self.ss.sum(axis=0)
         return tuple(
@@ -234,7 +236,7 @@ class _Tree:
         )
 
     def _cluster(self, label: int, nearest: int, distance: float) -> Cluster:
-        model, i = self.model, label - 1
+        i = label - 1
         rows = int(self.rows[i])
         cluster = Cluster(
             label=label,
@@ -255,7 +257,7 @@ class _Tree:
         return replace(
             cluster,
             mean=self._user_mean(self.means[i]),
-            sd=finite(model.scale * sd),
+            sd=self._user_sd(self.means[i], sd),
             z=z,
             spread=_number(np.sqrt(np.mean((sd / unit)[varied] ** 2))) if varied.any() else None,
             marks=tuple(int(j) for j in order if abs(z[j]) >= MARKED),
@@ -350,7 +352,13 @@ class _Tree:
     def _user_mean(self, z: np.ndarray) -> np.ndarray:
         """(d,) a mean in the user's units; a share is kept within 0 and 1, whatever the rounding."""
         mean = finite(self.model.center + self.model.scale * z)
+        mean = np.where(self.logs, finite(signed_exp(np.where(self.logs, mean, 0.0))), mean)
         return np.where(self.one_hot, np.clip(mean, 0.0, 1.0), mean)
+
+    def _user_sd(self, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+        """(d,) a sd in the user's units; of logarithms half of what lies between mean - sd and mean + sd."""
+        around = (self._user_mean(mean + sd) - self._user_mean(mean - sd)) / 2.0
+        return np.where(self.logs, finite(around), finite(self.model.scale * sd))
 
 
 def _number(value: Any) -> float:
