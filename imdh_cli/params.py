@@ -93,7 +93,14 @@ class LearnParams:
     """The learning rule (paper, sections 2 and 4)."""
 
     SECTION: ClassVar[str] = "Learning rule"
-    depth: int = option(8, "Split levels: up to 2^depth leaves.", min=1, max=MAX_DEPTH, section="Method")  # D
+    depth: int = option(
+        8,
+        "Split levels: up to 2^depth leaves.",
+        default="8, and 10 where rows are met again and the eighth level still divides clusters",
+        min=1,
+        max=MAX_DEPTH,
+        section="Method",
+    )  # D
     alpha: float = option(0.5, "Free distance of a cut from the mean, in sd.", min=0)
     penalty: float = option(10.0, "C: on a cut farther away.", min=0)
     bandwidth: float = option(1.0, "Factor of the kernel's bandwidth s t^-q.", min=0, above=True)  # delta

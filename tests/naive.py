@@ -548,6 +548,25 @@ def _start_anew_below(i: int, tree: Tree) -> None:
             tree.leaves[j] = Leaf(np.zeros(tree.d), leaf.current, leaf.previous)
 
 
+def ends_too_early(summary: Summary) -> bool:
+    """Whether a split of the last level has a significant valley (1.5) that is nearly empty (0.8): then the
+    tree grows by two levels before the next epoch, once."""
+    m = len(summary.histograms)
+    for i in range((m + 1) // 2, m + 1):
+        n, histogram = int(summary.counts[i - 1]), summary.histograms[i - 1]
+        if n >= 4 and excess_mass(histogram) > 1.5 * math.sqrt(n) and valley_depth(histogram, n) >= 0.8:
+            return True
+    return False
+
+
+def deeper(tree: Tree, V: Array) -> Tree:
+    """The same splits above new ones, whose first directions are those of V (m', d)."""
+    grown = Tree(int(math.log2(len(V) + 1)), V, tree.rule, tree.window_rows)
+    for i, split in tree.splits.items():
+        grown.splits[i] = replace(split, current=grown.splits[i].current, previous=grown.splits[i].previous)
+    return grown
+
+
 # --- cuts moved to single features ----------------------------------------------------------------
 
 

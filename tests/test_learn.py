@@ -15,14 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import imdh_cli
+from imdh_cli.core import learner
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learn import Learned, NoRows, Snapshot, learn
 from imdh_cli.features import select_features
+from imdh_cli.model.build import learner_state
+from imdh_cli.model.model import load, save
 from imdh_cli.params import FeatureParams, FitParams, LearnParams, SourceParams
 from imdh_cli.pipeline.feature_rows import FeatureRows
 from imdh_cli.rows.source import ArrayRows, RowSource, StreamRows
 from imdh_cli.sources import open_source
+from tests.benchmarks.in_process import fit_rows
+from tests.benchmarks.planted import planted
 
 PARAMS = FitParams(learn=LearnParams(depth=4))
 
@@ -107,6 +112,25 @@ def test_going_on_later_equals_having_streamed_both(cut):
     assert_same(learn(ArrayRows(X), params), learn(ArrayRows(X[cut:]), params, first.state))
 
 
+def test_a_tree_grows_by_two_levels_where_its_last_finds_clusters(monkeypatch):
+    short = FitParams(learn=LearnParams(depth=1))
+    assert learn(ArrayRows(blobs()), short).tree.depth == 1  # as asked
+    monkeypatch.setattr(learner, "GROWS_FROM", 1)
+    assert learn(ArrayRows(blobs()), short).tree.depth == 3
+    assert learn(ArrayRows(blobs()), FitParams(learn=LearnParams(depth=1, reseat="no"))).tree.depth == 1
+    assert learn(ArrayRows(np.random.default_rng(0).standard_normal((3000, 3))), short).tree.depth == 1
+
+
+def test_fifty_clusters_are_found_and_the_model_is_as_deep_as_its_tree(tmp_path):
+    X = planted(np.random.default_rng(3000), k=50, d=10)
+    made = fit_rows(X, FitParams()).model
+    assert abs(made.n_clusters - 50) <= 1
+    assert (made.depth, made.params.learn.depth) == (10, 10)
+    save(made, tmp_path / "m.npz")
+    state = learner_state(load(tmp_path / "m.npz"))
+    assert learn(ArrayRows(X[:2000]), made.params, state).tree.depth == 10
+
+
 class Memory:
     """Takes the n-th snapshot and stops the run there."""
 
@@ -134,10 +158,12 @@ class Memory:
         PARAMS,
         replace(PARAMS, buffer_rows=9000, passes=2),
         replace(PARAMS, shuffle="none", passes=1, recount="yes"),
+        replace(PARAMS, learn=LearnParams(depth=1)),
     ],
-    ids=["in memory", "streamed", "in order"],
+    ids=["in memory", "streamed", "in order", "growing"],
 )
-def test_a_run_goes_on_from_any_position(params, at):
+def test_a_run_goes_on_from_any_position(params, at, monkeypatch):
+    monkeypatch.setattr(learner, "GROWS_FROM", 1)
     X = blobs(20_000)
     undisturbed = learn(ArrayRows(X), params)
     memory = Memory(at)

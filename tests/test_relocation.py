@@ -13,9 +13,9 @@ from imdh_cli.core import pruning, thread_pipeline
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
-from imdh_cli.core.relocation import relocate
+from imdh_cli.core.relocation import ends_too_early, relocate
 from imdh_cli.core.statistics import Statistics
-from imdh_cli.core.tree import Scaling, Tree, splits_below
+from imdh_cli.core.tree import CLIP, Scaling, Tree, splits_below
 from imdh_cli.params import PAPER_PRESET, FitParams, LearnParams
 from tests import naive
 
@@ -148,6 +148,44 @@ def taught(depth: int = 2, d: int = 2) -> Tree:
     tree.variances[:] = 1.0
     tree.mean_squares[:] = 1.0
     return tree
+
+
+@pytest.mark.parametrize(
+    ("last", "early"),
+    [((-1, 0.2, 800, 1, 0.2, 800), True), ((-1, 0.6, 800, 1, 0.6, 800), False), ((0, 1, 900), False)],
+)
+@pytest.mark.parametrize("split", [2, 3])
+def test_a_tree_ends_too_early_where_its_last_level_finds_an_empty_valley(last, early, split):
+    found = counted({1: histogram((-1, 0.2, 800), (1, 0.2, 800))})
+    assert not ends_too_early(found)
+    modes = [last[k : k + 3] for k in range(0, len(last), 3)]
+    found.histograms[split - 1] = histogram(*modes)
+    counts, means, squares = found.of_nodes()
+    summary = naive.Summary(counts, means, squares, means, found.histograms)
+    assert ends_too_early(found) == naive.ends_too_early(summary) == early
+
+
+def test_a_deeper_tree_is_the_twins():
+    """Learned from on: what is new starts as in a tree that had been as deep."""
+    rng = np.random.default_rng(0)
+    Z = naive.standardise(rng.standard_normal((300, 3)) + 4 * rng.integers(0, 3, (300, 1)))[0]
+    twin = naive.Tree(1, naive.start_directions(1, 3))
+    twin.pass_over(Z)
+    twin = naive.deeper(twin, naive.start_directions(3, 3))
+    scaling = Scaling(np.zeros(3), np.ones(3), np.zeros(3), CLIP)
+    learner = Learner(Tree.start(1, 3), scaling, ColumnMoments(3), FitParams(learn=LearnParams(depth=1)), 1)
+    learner.begin_epoch(0, counting=False)
+    learner.partial_fit(Z)
+    learner.join()
+    learner.tree = learner.tree.deeper(2, seed=0)
+    twin.pass_over(Z[:40])
+    learner.begin_epoch(1, counting=False)
+    learner.partial_fit(Z[:40])
+    learner.join()
+    nodes = {**twin.splits, **twin.leaves}
+    np.testing.assert_allclose(learner.tree.pivots, [nodes[i].m for i in range(1, 16)], atol=1e-9)
+    np.testing.assert_allclose(learner.tree.directions, [twin.splits[i].v for i in range(1, 8)], atol=1e-9)
+    assert learner.tree.learned.tolist() == [nodes[i].t for i in range(1, 16)]
 
 
 def test_a_cut_goes_aside_to_the_valley_of_its_own_histogram():

@@ -24,16 +24,17 @@ from imdh_cli.core.candidates import Sample, move_to_features
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.dither import Dither, noise_key
 from imdh_cli.core.hyperplanes import move_to_hyperplanes
-from imdh_cli.core.relocation import relocate
+from imdh_cli.core.relocation import ends_too_early, relocate
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.thread_pipeline import Block, Step, ThreadPipeline, block_rows
 from imdh_cli.core.tree import CLIP, Scaling, Tree
-from imdh_cli.params import FitParams
+from imdh_cli.params import FitParams, LearnParams
 
 WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and at every doubling
 LATE_ROWS = 65_536  # of an epoch, from which on hyperplanes are sought in the first one
 SETTLED_ROWS = 131_072  # until then, cuts may be moved where a window ends
+GROWS_FROM, MORE_LEVELS = LearnParams().depth, 2  # a tree as deep as that ends too early: has so many more
 
 
 def stage_bounds(depth: int, stages: int) -> list[int]:
@@ -118,7 +119,9 @@ class Learner:
         relocating = counting and self._params.learn.reseat == "yes"
         if not resumed:
             if relocating and number > 0:
-                self._relocate(self.statistics(), number)
+                statistics = self.statistics()
+                self._relocate(statistics, number)
+                self._grow(statistics)
             self.rows_met, self._next_window = 0, WINDOW_ROWS
             self._previous = self._empty()
             self._count_into(self._empty())
@@ -202,7 +205,7 @@ class Learner:
         scaling = Scaling(s.learning_center.copy(), s.learning_scale.copy(), s.fill.copy(), limit)
         columns = ColumnMoments(len(s.fill))
         columns.restore(s.to_arrays())
-        tree = Tree.empty(params.learn.depth, len(s.fill))
+        tree = Tree.empty(len(s.learned_offsets).bit_length(), len(s.fill))
         for mine, theirs in (
             (tree.directions, s.learning_directions),
             (tree.pivots, s.learning_pivots),
@@ -249,6 +252,11 @@ class Learner:
                 moved += move_to_hyperplanes(self.tree, self.scaling, rows)
         self.busy["relocate"] += time.thread_time() - start
         return moved
+
+    def _grow(self, statistics: Statistics) -> None:
+        """Before an epoch: more levels, once, where the last one still divides clusters."""
+        if self.tree.depth == self._params.learn.depth == GROWS_FROM and ends_too_early(statistics):
+            self.tree = self.tree.deeper(MORE_LEVELS, self._params.seed)
 
     def _stages(self, threads: int) -> list[dict[str, Step]]:
         """What is done with a block, one after another."""

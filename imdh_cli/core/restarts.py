@@ -50,8 +50,9 @@ def best(trees: Sequence[Learned], X: np.ndarray, params: PruneParams) -> int:
 
 def worth(tree: Learned) -> float:
     """The sum of G delta over the splits beyond doubt, in z."""
+    counted = tree.statistics
     splits = Splits.summarise(
-        *tree.statistics.of_nodes(), tree.tree.pivots, tree.statistics.histograms, 1
+        *counted.of_nodes(), tree.tree.pivots, counted.histograms, 1, counted.on_piles
     ).judge(BEYOND_DOUBT)
     return float((splits.gains * splits.depths)[splits.significant].sum())
 
@@ -63,10 +64,11 @@ def leaf_clusters(tree: Learned, params: PruneParams) -> tuple[np.ndarray, int]:
     """
     counts, means, squares = tree.statistics.of_nodes()
     arrays = counts, means, squares, tree.tree.pivots, tree.statistics.histograms
-    own = pruning.prune(*arrays, replace(params, clusters="auto"))
+    piles = tree.statistics.on_piles
+    own = pruning.prune(*arrays, replace(params, clusters="auto"), piles)
     if params.clusters == "auto":
         return own.cluster_of_leaf, own.n_clusters
     if isinstance(params.clusters, int):
         k = min(params.clusters, own.largest)
         return pruning.cut(own.merge_order, counts, k, params.min_size)[1], own.n_clusters
-    return pruning.prune(*arrays, params).cluster_of_leaf, own.n_clusters
+    return pruning.prune(*arrays, params, piles).cluster_of_leaf, own.n_clusters

@@ -144,6 +144,15 @@ class Tree:
         self.learned[nodes] = 0
         self.pivots[nodes] = 0.0
 
+    def deeper(self, levels: int, seed: int) -> Tree:
+        """The same splits with more levels below, which nothing was learned of: they start as those of a tree
+        that had been as deep from the seed on."""
+        grown = Tree.start(self.depth + levels, self.directions.shape[1], seed=seed)
+        splits = len(self.offsets)
+        for name, array in vars(self).items():
+            getattr(grown, name)[:splits] = array[:splits]
+        return grown
+
     def re_express(self, old: Scaling, new: Scaling) -> None:
         """Move to the coordinates of `new`, in place: each hyperplane stays the same set of points in x.
 

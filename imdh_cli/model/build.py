@@ -105,6 +105,7 @@ def describe(
 
     learned_rows : how many, where the tree was learned from a sample.
     """
+    params = replace(params, learn=replace(params.learn, depth=learned.tree.depth))  # it may have grown
     how = "recounted" if learned.recounted else "windowed" if learned.passes == 1 else "last pass"
     return {
         "program": "imdh",
