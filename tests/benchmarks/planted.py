@@ -280,26 +280,28 @@ def beside_continuous(rng: np.random.Generator, draw: Callable[..., np.ndarray],
 
 
 def measure(options: argparse.Namespace, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The result so far, after every cell."""
-    found = {**common.provenance(), "draws": options.draws, "cells": {}}
+    """The result so far, after each draw of all cells: whatever was drawn by then is a whole table."""
+    found = {**common.provenance(), "draws": 0, "cells": {}}
     if options.only or options.half:
         found["cells"] = dict(result.get("cells", {}))
+    wanted = {}
     for key, about, draw in cases():
         if (options.only and options.only not in key) or options.half not in (None, half(about["kind"])):
             continue
         if options.quick and about["way"] != "default":
             continue
-        start = time.perf_counter()
-        chosen = []
-        for seed in range(options.draws):
-            rows = draw(np.random.default_rng([seed, about["d"], about["k"]]))
-            found_here = in_process.fit_rows(rows, FitParams(seed=seed, **WAYS[about["way"]])).pruning
-            chosen.append((found_here.n_clusters, found_here.clarity))
-        found["cells"][key] = about | {
-            "chosen": [k for k, _ in chosen],
-            "clarity": [clarity for _, clarity in chosen],
-        }
-        print(f"{key}: {hits(found['cells'][key])}, {time.perf_counter() - start:.0f} s", flush=True)
+        wanted[key] = draw
+        found["cells"][key] = {**about, "chosen": [], "clarity": []}
+    start = time.process_time()
+    for seed in range(options.draws):
+        for key, draw in wanted.items():
+            cell = found["cells"][key]
+            rows = draw(np.random.default_rng([seed, cell["d"], cell["k"]]))
+            chosen = in_process.fit_rows(rows, FitParams(seed=seed, **WAYS[cell["way"]])).pruning
+            cell["chosen"].append(chosen.n_clusters)
+            cell["clarity"].append(chosen.clarity)
+        found["draws"] = seed + 1
+        print(f"{seed + 1} draws, {time.process_time() - start:.0f} processor seconds", flush=True)
         yield found
 
 
@@ -369,7 +371,7 @@ def text(result: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, save after every cell, print."""
+    """Measure, save after every draw, print."""
     parser = common.parser(__doc__, "planted")
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--only", help="only the cells whose name holds this")
