@@ -160,7 +160,7 @@ class FitParams:
     )
     recount: Literal["auto", "yes", "no"] = option(
         "auto",
-        "Count all rows again under the finished tree.",
+        "Count all rows again under the finished tree, else 100,000 drawn from them.",
         default="auto, up to a million rows",
     )
     scale: Literal["standard", "none"] = option(

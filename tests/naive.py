@@ -46,6 +46,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -525,6 +526,29 @@ def relocate(tree: Tree) -> list[int]:
         _start_anew_below(i, tree)
         moved.append(i)
     return moved
+
+
+def pass_over_and_move(tree: Tree, Z: Array, *, settled: int, tried: int) -> Tree:
+    """The first pass, with moves where windows of the first `settled` rows end; returns the tree that leaves.
+
+    What was counted before a move was counted under other cuts: it is forgotten, and of the tree that moved
+    nothing is known yet. So until that has met `tried` rows, the tree of before leaves, with its windows.
+    """
+    former: Tree | None = None
+    since, turn = 0, tree.window_rows
+    for met, z in enumerate(Z, start=1):
+        tree._learn(z)
+        since += 1
+        if since >= tried:
+            former = None
+        if met == turn:
+            tree._turn_over()
+            turn *= 2
+            before = deepcopy(tree)
+            if met <= settled and relocate(tree):
+                former, since = former or before, 0
+                tree._turn_over()
+    return former or tree
 
 
 def _variance_along(v: Array, i: int, tree: Tree, summary: Summary) -> float:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import imdh_cli
-from imdh_cli.core import learner
+from imdh_cli.core import learner as learner_module
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learn import Learned, NoRows, Snapshot, learn
@@ -104,6 +104,23 @@ def test_what_is_no_matrix_is_no_rows(shape):
         ArrayRows(np.zeros(shape))
 
 
+@pytest.mark.parametrize("n", [8192, 8700, 9300])
+def test_going_on_shortly_after_cuts_were_moved_equals_having_streamed_both(n):
+    """A model that is of the tree of before goes on from the tree that moved."""
+    params = replace(PARAMS, shuffle="none", passes=1, recount="no")
+    X = np.random.default_rng(0).standard_normal((n, 3))
+    X[:, 0] += 9.0 * np.random.default_rng(1).integers(0, 3, n)
+    whole = learn(ArrayRows(X), params)
+    assert (whole.state.former is not None) == (n < 8192 + learner_module.TRIED_ROWS)
+    assert whole.statistics.counts.sum() == (8192 if whole.state.former else n - 8192)
+    state = None
+    for part in np.split(X, [6000, 8192, 8300][: 2 + (n > 8300)]):
+        if len(part):
+            last = learn(ArrayRows(part), params, state)
+            state = last.state
+    assert_same(whole, last)
+
+
 @pytest.mark.parametrize("cut", [1024, 2048, 5000, 8192])
 def test_going_on_later_equals_having_streamed_both(cut):
     params = replace(PARAMS, shuffle="none", passes=1, recount="no")
@@ -115,7 +132,7 @@ def test_going_on_later_equals_having_streamed_both(cut):
 def test_a_tree_grows_by_two_levels_where_its_last_finds_clusters(monkeypatch):
     short = FitParams(learn=LearnParams(depth=1))
     assert learn(ArrayRows(blobs()), short).tree.depth == 1  # as asked
-    monkeypatch.setattr(learner, "GROWS_FROM", 1)
+    monkeypatch.setattr(learner_module, "GROWS_FROM", 1)
     assert learn(ArrayRows(blobs()), short).tree.depth == 3
     assert learn(ArrayRows(blobs()), FitParams(learn=LearnParams(depth=1, reseat="no"))).tree.depth == 1
     assert learn(ArrayRows(np.random.default_rng(0).standard_normal((3000, 3))), short).tree.depth == 1
@@ -159,12 +176,15 @@ class Memory:
         replace(PARAMS, buffer_rows=9000, passes=2),
         replace(PARAMS, shuffle="none", passes=1, recount="yes"),
         replace(PARAMS, learn=LearnParams(depth=1)),
+        replace(PARAMS, buffer_rows=9000, passes=1, recount="no"),
+        replace(PARAMS, shuffle="none", passes=1, recount="no"),
     ],
-    ids=["in memory", "streamed", "in order", "growing"],
+    ids=["in memory", "streamed", "in order", "growing", "sampled", "windowed"],
 )
 def test_a_run_goes_on_from_any_position(params, at, monkeypatch):
-    monkeypatch.setattr(learner, "GROWS_FROM", 1)
+    monkeypatch.setattr(learner_module, "GROWS_FROM", 1)
     X = blobs(20_000)
+    monkeypatch.setattr("imdh_cli.core.learn.COUNTED_ROWS", 5000)
     undisturbed = learn(ArrayRows(X), params)
     memory = Memory(at)
     try:

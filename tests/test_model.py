@@ -87,6 +87,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
         }
         | {
             "learning_directions": np.eye(d)[np.arange(m) % d],
+            "former_learning_directions": np.eye(d)[np.arange(m) % d],
             "dither_columns": np.array([0, d - 1]),
             "pile_columns": np.array([0, 0, d - 1]),
             "histograms_on_piles": histograms // 2,
@@ -532,6 +533,13 @@ def test_a_tree_that_is_not_full_or_too_deep_is_refused(model, path, splits):
     save(model, path)
     rewritten(path, {"directions": np.ones((splits, 1))}, compress=True)
     assert f"directions has {splits} rows" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["former_window_counts", "former_fill", "dither_rooms", "pile_values"])
+def test_of_what_belongs_together_one_array_is_not_missing_alone(model, path, name):
+    save(model, path)
+    rewritten(path, {name: None})
+    assert refusal(path).startswith(f"has no array {name}, though others of the ")
 
 
 def test_arrays_that_models_had_before_are_passed_over(model, path):

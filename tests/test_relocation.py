@@ -279,6 +279,32 @@ def test_a_cut_far_from_the_mean_is_held_there():
     assert adjusted_rand_score(which, side) > 0.99
 
 
+@pytest.mark.parametrize("since", [0, 39, 40])
+def test_few_rows_after_a_move_the_tree_and_the_windows_of_before_leave(small_blocks, monkeypatch, since):
+    """Both are the twin's; and after more rows, those of the tree that moved."""
+    monkeypatch.setattr(learner_module, "TRIED_ROWS", 40)
+    monkeypatch.setattr(learner_module, "WINDOW_ROWS", 4 * BLOCK)
+    earlier = 0
+    for seed in range(2):
+        X, _ = blobs(4 * BLOCK + since, 2, share=0.4, seed=seed)
+        learner = learner_for(X, depth=2, seed=seed)
+        learner.begin_epoch(0, counting=True)
+        partial_fit(learner, X)
+        twin = naive.Tree(2, naive.start_directions(2, 2, seed=seed), window_rows=4 * BLOCK)
+        leaves = naive.pass_over_and_move(twin, naive.standardise(X)[0], settled=8 * BLOCK, tried=40)
+        finished = learner.finished()
+        assert_same_tree(finished.tree, leaves)
+        assert_same_tree(learner.tree, twin)
+        counts, means, squares = finished.statistics().of_nodes()
+        summary = naive.windowed(leaves)
+        np.testing.assert_array_equal(counts, summary.counts)
+        np.testing.assert_array_equal(finished.statistics().histograms, summary.histograms)
+        np.testing.assert_allclose(means, summary.means, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(squares, summary.ss, rtol=1e-9, atol=1e-9)
+        earlier += leaves is not twin
+    assert earlier == 0 if since >= 40 else earlier > 0
+
+
 def test_windows_of_a_tree_that_moved_are_forgotten(small_blocks, monkeypatch):
     """Their counts are of another tree."""
     X, _ = blobs(BLOCK + 10, 2)

@@ -24,7 +24,7 @@ def test_a_sample_is_rows_in_their_order_however_they_come(n, size, cuts):
     X = np.arange(2.0 * n).reshape(n, 2)
     found = []
     for parts in ([X], np.split(X, cuts)):
-        sample = UniformSample(size, 2, np.random.default_rng(3))
+        sample = UniformSample(size, 2, [3])
         for part in parts:
             sample.add(part)
         found.append(sample.rows())
@@ -34,10 +34,21 @@ def test_a_sample_is_rows_in_their_order_however_they_come(n, size, cuts):
     assert set(found[0][:, 0]) <= set(X[:, 0])
 
 
+@given(cut=st.integers(0, 300), size=st.integers(1, 320))
+def test_a_sample_goes_on_from_its_state(cut, size):
+    X = np.arange(600.0).reshape(300, 2)
+    whole, first, second = (UniformSample(size, 2, [3]) for _ in range(3))
+    whole.add(X)
+    first.add(X[:cut])
+    second.restore(first.state())
+    second.add(X[cut:])
+    np.testing.assert_array_equal(second.rows(), whole.rows())
+
+
 def test_every_row_is_as_likely():
     drawn = np.zeros(1000)
     for seed in range(300):
-        sample = UniformSample(50, 1, np.random.default_rng(seed))
+        sample = UniformSample(50, 1, [seed])
         for part in np.split(np.arange(1000.0)[:, None], 10):
             sample.add(part)
         drawn[sample.rows()[:, 0].astype(int)] += 1

@@ -215,8 +215,11 @@ def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
     learned = model.metadata.get("learned_rows")
     if learned is not None:
         yield f"learned from {learned:,} of these rows{', all counted' if counted > learned else ''}"
-    of = "" if counted in (model.metadata["rows"]["used"], learned) else f" of the last {counted:,}"
-    yield f"rows in each{of}: {sizes}{more}; {count(result.pruning.largest, 'leaf', 'leaves')} in use"
+    windowed = model.metadata["statistics"] == "windowed"
+    some = f" of the last {counted:,}" if windowed else f" of a sample of {counted:,}"
+    of = "" if counted in (model.metadata["rows"]["used"], learned) else some
+    moving = ", counted while cuts still moved" if windowed else ""
+    yield f"rows in each{of}{moving}: {sizes}{more}; {count(result.pruning.largest, 'leaf', 'leaves')} in use"
     speed = speed_in_words(rows_met(result) / seconds)
     yield f"{seconds:.1f} s, {speed}, {peak_memory_mb():.0f} MB at most; wrote {written(output)}"
     for step in next_steps(model, choice, "" if takes_stdout(output) else output):

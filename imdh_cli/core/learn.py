@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from imdh_cli.core.thread_pipeline import block_rows
 from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import FitParams
+from imdh_cli.rows.sample import UniformSample
 from imdh_cli.rows.schedule import SEED_ROWS, Buffered, InMemory, InOrder
 from imdh_cli.rows.source import IN_ORDER, RowSource
 from imdh_cli.rows.spool import SpooledRows
@@ -41,6 +42,9 @@ TREES = 4  # from as many starts up to FEW_ROWS; more gain little
 BUFFER_ROWS = 200_000  # of the shuffle buffer, and
 BUFFER_BYTES = 512 << 20  # what it may take where its size was not asked for
 MANY_THREADS = 4  # from which on rows are mixed in one thread and shuffled in another
+COUNTED_ROWS = 100_000  # drawn from all, to be counted where these are not met once more, or
+COUNTED_BYTES = 64 << 20  # what takes so much, but not below
+LEAST_COUNTED = 1024
 
 
 class NoRows(DataError):
@@ -80,9 +84,10 @@ class Learned:
     """What `learn` made, in the coordinates of all rows that were met.
 
     statistics : of the rows counted. columns : moments of the columns. state : what to go on from. rows :
-    that were met in each epoch. starts : trees that this one is the best of. drifting : (d,) bool, columns
-    whose early and late rows differ. busy : processor seconds by stage; where each has a processor of its
-    own, the longest is the time.
+    that were met in each epoch. starts : trees that this one is the best of. counted : which rows were, with
+    this tree: all (`recounted`), a uniform sample of them (`sampled`), or the later ones met, while its cuts
+    still moved (`windowed`). drifting : (d,) bool, columns whose early and late rows differ. busy : processor
+    seconds by stage; where each has a processor of its own, the longest is the time.
     """
 
     tree: Tree
@@ -93,9 +98,14 @@ class Learned:
     rows: int
     passes: int
     starts: int
-    recounted: bool
+    counted: Literal["recounted", "sampled", "windowed"]
     drifting: np.ndarray
     busy: Mapping[str, float]
+
+    @property
+    def recounted(self) -> bool:
+        """Whether all rows were met once more to be counted."""
+        return self.counted == "recounted"
 
     @property
     def dither(self) -> Dither:
@@ -161,6 +171,11 @@ def buffer_rows(params: FitParams, d: int) -> int:
     return max(block_rows(d), min(BUFFER_ROWS, BUFFER_BYTES // (8 * d)))
 
 
+def counted_rows(d: int) -> int:
+    """How many rows are drawn to be counted."""
+    return max(LEAST_COUNTED, min(COUNTED_ROWS, COUNTED_BYTES // (8 * d)))
+
+
 def trees_worth(rows: int) -> int:
     """From how many starts trees are learned, by default, from rows that are all here."""
     return TREES if rows <= FEW_ROWS else 1
@@ -224,6 +239,7 @@ class _Run:
         self.drifting = np.zeros(self.d, dtype=bool)
         # What an update goes on from, once the learner's arrays are moved to the coordinates of all rows.
         self.kept: LearnerState | None = None
+        self.drawn: UniformSample | None = None  # rows to be counted at the end
         self._snapshots = snapshots
         self._found = snapshots.found if snapshots is not None else None
         self.busy: defaultdict[str, float] = defaultdict(float)
@@ -243,20 +259,26 @@ class _Run:
 
     def _learned(self, counter: Counter | None) -> Learned:
         self.learner.join()
+        finished = self.learner.finished()
+        state = self.kept or _in_final_coordinates(finished.state(), recounted=counter is not None)
+        counted: Literal["recounted", "sampled", "windowed"] = "windowed" if counter is None else "recounted"
+        if counter is None and self.drawn is not None:
+            counter, counted = self._counter(finished), "sampled"
+            counter.update(self.drawn.rows())
+            counter.join()
         self._spent(self.learner.busy)
         if counter is not None:
             self._spent(counter.busy)
-        state = self.kept or _in_final_coordinates(self.learner, recounted=counter is not None)
         return Learned(
-            tree=self.learner.tree,
-            scaling=self.learner.scaling,
-            statistics=self.learner.statistics() if counter is None else counter.statistics(),
+            tree=finished.tree,
+            scaling=finished.scaling,
+            statistics=finished.statistics() if counter is None else counter.statistics(),
             columns=self.columns,
             state=state,
             rows=self.used,
             passes=self.passes,
             starts=self.starts,
-            recounted=counter is not None,
+            counted=counted,
             drifting=self.drifting,
             busy=self.busy,
         )
@@ -349,6 +371,9 @@ class _Run:
                 self.columns.add(X[k : k + self.block_rows])
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
         self.starts = trees_worth(len(X)) if self.params.n_init == "auto" else self.params.n_init
+        if self.params.recount == "no":
+            self.drawn = self._sample_to_count()
+            self.drawn.add(X)
         return self._epochs_in_memory(X) if self.starts == 1 else self._best_start(X, self.starts)
 
     def _best_start(self, X: np.ndarray, starts: int) -> Counter | None:
@@ -366,7 +391,7 @@ class _Run:
             end = Snapshot(self._end(len(X)), {}, own) if own else None
             threads, snapshots = max(1, self.threads // starts), _Abandonable(end, given_up)
             run = _Run(self.rows, self.params, None, self.columns, threads, snapshots, start=k)
-            run.passes = self.passes
+            run.passes, run.drawn = self.passes, self.drawn
             runs.append(run)
         counters: list[Counter | None] = []
         with ThreadPoolExecutor(min(self.threads, starts)) as pool:
@@ -427,6 +452,8 @@ class _Run:
         """Rows through the shuffle buffer; more epochs and a recount where they are worth it."""
         self._one_start("these are more")
         params = self.params
+        if self.update is None and params.recount != "yes":
+            self.drawn = self._sample_to_count()
         if self._is_later((False, 0)):
             self._take_up_later(stream)
         else:
@@ -440,6 +467,8 @@ class _Run:
             self.kept = None
             self.learner.re_express(self._coordinates())
         recount = worth if params.recount == "auto" else params.recount == "yes"
+        if recount:
+            self.drawn = None
         for epoch in range(1, self.passes):
             found = self._found
             start = self._begin_epoch(epoch, recount, reading=True)
@@ -504,6 +533,8 @@ class _Run:
 
     def _note_arrival(self, X: np.ndarray) -> None:
         self.columns.add(X)
+        if self.drawn is not None:
+            self.drawn.add(X)
         if self.drift is not None:
             self.drift.add(X)
 
@@ -536,8 +567,7 @@ class _Run:
     def _end_of_first_epoch(self) -> None:
         """Center and scale become those of all rows; what a later run goes on from is kept as it was."""
         self.learner.join()
-        state = self.learner.state()
-        self.kept = LearnerState(**{name: array.copy() for name, array in state.to_arrays().items()})
+        self.kept = self.learner.state().copy()
         self.learner.re_express(self.columns.scaling(self.params.scale))
 
     def _worth_again(self) -> bool:
@@ -561,14 +591,19 @@ class _Run:
         if found is not None:
             self._resume(found)
         self.learner.join()
-        learner, seed = self.learner, self.params.seed
-        counter = Counter(
-            learner.tree.freeze(), learner.scaling, self.threads, dither=learner.dither, seed=seed
-        )
+        counter = self._counter(self.learner.finished())
         if found is None:
             return counter, 0
         counter.restore(found.arrays)
         return counter, found.position.rows
+
+    def _counter(self, finished: Learner) -> Counter:
+        """For rows under a tree that no longer moves."""
+        tree, seed = finished.tree.freeze(), self.params.seed
+        return Counter(tree, finished.scaling, self.threads, dither=finished.dither, seed=seed)
+
+    def _sample_to_count(self) -> UniformSample:
+        return UniformSample(counted_rows(self.d), self.d, [self.params.seed, 9, 1])
 
     def _start(self, X: np.ndarray) -> None:
         """A learner for rows of which the first are here."""
@@ -634,6 +669,8 @@ class _Run:
         self._go_on_from(LearnerState.from_arrays(found.arrays))
         if self.learner.sample is not None and "sample_met" in found.arrays:  # a finished tree needs none
             self.learner.sample.restore(found.arrays)
+        if self.drawn is not None and "drawn_keys" in found.arrays:
+            self.drawn.restore(found.arrays)
 
     def _take_up_later(self, stream: RowStream) -> None:
         """Go on after the first epoch: what it left is in the snapshot."""
@@ -663,6 +700,8 @@ class _Run:
         everything = self.learner.state().to_arrays() | dict(arrays or {})
         if self.learner.sample is not None:
             everything |= self.learner.sample.state()
+        if self.drawn is not None:
+            everything |= self.drawn.state()
         if position[:2] > (False, 0) and self.kept is not None:
             everything |= self.kept.to_arrays(KEPT)
         told = {"used": self.used, "source": self.rows.state(), "drifting": self.drifting.tolist()}
@@ -672,8 +711,7 @@ class _Run:
 KEPT = "kept_"  # before the names of arrays that were kept at the end of the first epoch
 
 
-def _in_final_coordinates(learner: Learner, *, recounted: bool) -> LearnerState:
-    """The state of a learner whose coordinates are those of all rows, without what the model has anyway."""
+def _in_final_coordinates(state: LearnerState, *, recounted: bool) -> LearnerState:
+    """A state in the coordinates of all rows, without what the model has anyway."""
     own = ("learning_", "window_") if recounted else "learning_"
-    arrays = learner.state().to_arrays()
-    return LearnerState.from_arrays({n: array for n, array in arrays.items() if not n.startswith(own)})
+    return LearnerState.from_arrays({n: a for n, a in state.to_arrays().items() if not n.startswith(own)})

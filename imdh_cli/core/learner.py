@@ -25,7 +25,7 @@ from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.dither import Dither, noise_key
 from imdh_cli.core.hyperplanes import move_to_hyperplanes
 from imdh_cli.core.relocation import ends_too_early, relocate
-from imdh_cli.core.state import LearnerState
+from imdh_cli.core.state import FORMERLY, LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.thread_pipeline import Block, Step, ThreadPipeline, block_rows
 from imdh_cli.core.tree import CLIP, Scaling, Tree
@@ -35,6 +35,7 @@ WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and 
 LATE_ROWS = 65_536  # of an epoch, from which on hyperplanes are sought in the first one
 SETTLED_ROWS = 131_072  # until then, cuts may be moved where a window ends
 GROWS_FROM, MORE_LEVELS = LearnParams().depth, 2  # a tree as deep as that ends too early: has so many more
+TRIED_ROWS = 1024  # that a tree whose cuts were moved must have met since, to be better than that of before
 
 
 def stage_bounds(depth: int, stages: int) -> list[int]:
@@ -103,6 +104,8 @@ class Learner:
         self._settled_at = 0
         self._previous = Statistics.empty(tree.depth, self.d)
         self._count_into(self._previous)
+        self._moved_at = 0  # rows met when cuts were moved within the epoch, and until TRIED_ROWS more
+        self._former: LearnerState | None = None  # all as it was before that
         self._pipeline: ThreadPipeline | None = None
 
     def begin_epoch(
@@ -122,7 +125,7 @@ class Learner:
                 statistics = self.statistics()
                 self._relocate(statistics, number)
                 self._grow(statistics)
-            self.rows_met, self._next_window = 0, WINDOW_ROWS
+            self.rows_met, self._next_window, self._former = 0, WINDOW_ROWS, None
             self._previous = self._empty()
             self._count_into(self._empty())
         self._key = noise_key(self._params.seed, epoch=number)
@@ -139,13 +142,15 @@ class Learner:
         assert self._pipeline is not None
         self._pipeline.send(X, self.rows_met)
         self.rows_met += len(X)
+        if self._former is not None and self.rows_met >= self._moved_at + TRIED_ROWS:
+            self._former = None
         if self._counting and self.rows_met >= self._next_window:
             self._drain()
             self._previous = self._current
             self._count_into(self._empty())
             self._next_window *= 2
-            if self.rows_met <= self._settled_at and self._relocate(self._previous, 0):
-                self._previous = self._empty()
+            if self.rows_met <= self._settled_at:
+                self._relocate_within()
 
     def join(self) -> None:
         """Wait for the rows on their way and let the threads go."""
@@ -170,6 +175,16 @@ class Learner:
         """Of the rows counted in this epoch: its last two windows."""
         return self._previous.merged(self._current)
 
+    def finished(self) -> Learner:
+        """The learner whose tree and statistics leave if no more rows come: this one, or what it was before
+        cuts were moved, as long as few rows have been met since: what is below them is not learned yet."""
+        if self._former is None:
+            return self
+        former = Learner.from_state(self._former, self._params, self._threads)
+        former.columns, former.dither = self.columns, self.dither
+        former.re_express(self.scaling)
+        return former
+
     def state(self) -> LearnerState:
         """All that learning goes on from, between two blocks; the arrays are the learner's own."""
         self._drain()
@@ -192,6 +207,7 @@ class Learner:
             window_squares=np.stack([w.sums_of_squares for w in windows]),
             window_histograms=np.stack([w.histograms for w in windows]),
             **self.dither.state(),
+            former=self._former,
         )
 
     @classmethod
@@ -229,6 +245,8 @@ class Learner:
             ):
                 assert both is not None
                 mine[:] = both[k]
+        learner._former = s.former
+        learner._moved_at = learner.rows_met - int(learner.statistics().counts.sum())
         return learner
 
     def _empty(self) -> Statistics:
@@ -237,6 +255,14 @@ class Learner:
     def _drain(self) -> None:
         if self._pipeline is not None:
             self._pipeline.drain()
+
+    def _relocate_within(self) -> None:
+        """Where a window ends: its statistics are not those of a tree that moved."""
+        now = self.state().to_arrays()
+        before = LearnerState.from_arrays({name: now[name].copy() for name in FORMERLY})
+        if self._relocate(self._previous, 0):
+            self._former, self._moved_at = self._former or before, self.rows_met
+            self._previous = self._empty()
 
     def _relocate(self, statistics: Statistics, epoch: int) -> int:
         """Before an epoch, or within the first one."""

@@ -63,11 +63,18 @@ class LearnerState:
     # The values that hold far more rows than their neighbours (see core.piles).
     pile_columns: Annotated[Array | None, "<i8", "p"] = None
     pile_values: Annotated[Array | None, "<f8", "p"] = None
+    # Where cuts were moved shortly before the end: all of this as it was then, which the model's tree is of.
+    former: LearnerState | None = None
 
     def to_arrays(self, prefix: str = "") -> dict[str, np.ndarray]:
         """By name, what is None left out."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {prefix + name: value for name, value in values.items() if value is not None}
+        values = {name: getattr(self, name) for name in SPECS}
+        arrays = {prefix + name: value for name, value in values.items() if value is not None}
+        return arrays | ({} if self.former is None else self.former.to_arrays(prefix + FORMER))
+
+    def copy(self) -> LearnerState:
+        """With arrays of its own."""
+        return LearnerState.from_arrays({name: array.copy() for name, array in self.to_arrays().items()})
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], prefix: str = "") -> LearnerState:
@@ -78,12 +85,19 @@ class LearnerState:
         KeyError
             When one that is needed is missing.
         """
-        names = [f.name for f in fields(cls) if f.name in REQUIRED or prefix + f.name in arrays]
-        return cls(**{name: arrays[prefix + name] for name in names})
+        names = [name for name in SPECS if name in REQUIRED or prefix + name in arrays]
+        own = {name: arrays[prefix + name] for name in names}
+        has_former = any(prefix + FORMER + name in arrays for name in SPECS)
+        return cls(**own, former=cls.from_arrays(arrays, prefix + FORMER) if has_former else None)
 
 
+FORMER = "former_"  # before the names of its arrays
 REQUIRED = frozenset(f.name for f in fields(LearnerState) if f.default is MISSING)
-SCHEMA = {
+SPECS = {
     name: ArraySpec(hint.__metadata__[0], hint.__metadata__[1:])
     for name, hint in get_type_hints(LearnerState, include_extras=True).items()
+    if hasattr(hint, "__metadata__")
 }
+# Noise, piles and which cells are far are what they were.
+FORMERLY = [name for name in SPECS if not name.startswith(("dither_", "pile_", "far_"))]
+SCHEMA = SPECS | {FORMER + name: SPECS[name] for name in FORMERLY}

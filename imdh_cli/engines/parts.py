@@ -304,7 +304,7 @@ def finished(
     provenance: Mapping[str, Any],
 ) -> Model:
     """The model of a tree that was learned from a sample and counted on all rows. watch : as for `count`."""
-    learned = replace(learned, statistics=counted.statistics, recounted=True)
+    learned = replace(learned, statistics=counted.statistics, counted="recounted")
     check_range(learned, spec.names, params.scale)
     watch.add_state(counted.far)
     suspects, tally = suspects_of(watch.found(), spec, learned.columns), counted.tally

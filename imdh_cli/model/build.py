@@ -106,7 +106,6 @@ def describe(
     learned_rows : how many, where the tree was learned from a sample.
     """
     params = replace(params, learn=replace(params.learn, depth=learned.tree.depth))  # it may have grown
-    how = "recounted" if learned.recounted else "windowed" if learned.passes == 1 else "last pass"
     return {
         "program": "imdh",
         "version": __version__,
@@ -117,7 +116,7 @@ def describe(
         "id_columns": list(provenance.ids),
         "rows": {**provenance.rows, "counted": int(learned.statistics.counts.sum())},
         **{kind: dict(cells) for kind, cells in provenance.cells.items()},
-        "statistics": how,
+        "statistics": learned.counted,
         "passes": learned.passes,
         **({"starts": learned.starts} if learned.starts > 1 else {}),
         "choice": choice(chosen, params.prune),

@@ -229,7 +229,7 @@ _KEYS: dict[str, Check] = {
     "missing": _counts,
     "infinite": _counts,
     "unseen": _counts,
-    "statistics": _one_of("recounted", "windowed", "last pass"),
+    "statistics": _one_of("recounted", "sampled", "windowed"),
     "passes": partial(_count, least=1),
     "choice": _record(
         {

@@ -13,7 +13,7 @@ from typing import NoReturn
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS
-from imdh_cli.core.state import SCHEMA, ArraySpec
+from imdh_cli.core.state import FORMER, SCHEMA, ArraySpec
 from imdh_cli.core.statistics import merge_moments
 from imdh_cli.errors import ModelError
 from imdh_cli.model.metadata import MAX_CHARACTERS, MAX_COUNT
@@ -48,6 +48,17 @@ EXTRAS: dict[str, ArraySpec] = SCHEMA | {"histograms_on_piles": ArraySpec("<i8",
 # Of models made before: no longer of use, and not read.
 RETIRED = ("code_steps", "column_codes", "column_code_counts")
 
+# Of these, all are there or none.
+TOGETHER = {
+    what: [name for name in EXTRAS if name.startswith(prefix)]
+    for prefix, what in (
+        ("dither_", "the noise"),
+        ("pile_", "the piles"),
+        ("far_", "far cells"),
+        (FORMER, "the tree before cuts were moved"),
+    )
+}
+
 # Squares of the largest, summed over all rows and features, are still finite numbers. The squares of
 # values whose spread is less than the smallest scale are 0, and a spread of 0 has the scale 1.
 LARGEST = 1e140
@@ -76,10 +87,9 @@ def check_headers(headers: Mapping[str, Header]) -> None:
     missing = [name for name in ARRAYS if name not in headers]
     if missing:
         _fault(f"has no array {missing[0]}")
-    for prefix, what in (("dither_", "the noise"), ("pile_", "the piles"), ("far_", "far cells")):
-        group = [name for name in EXTRAS if name.startswith(prefix)]
-        lost = [name for name in group if name not in headers]
-        if lost and len(lost) < len(group):
+    for what, names in TOGETHER.items():
+        lost = [name for name in names if name not in headers]
+        if 0 < len(lost) < len(names):
             _fault(f"has no array {lost[0]}, though others of {what}")
     sizes = _sizes(headers)
     for name, header in headers.items():
@@ -126,17 +136,15 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
         _fault("feature_names holds a name twice")
     if not (arrays["scale"] >= SMALLEST_SCALE).all():
         _fault(f"scale must be positive, {SMALLEST_SCALE:g} or more")
-    for name in NEVER_NEGATIVE:
-        if name in arrays and not (arrays[name] >= 0).all():
+    for name, array in arrays.items():
+        if name.removeprefix(FORMER) in NEVER_NEGATIVE and not (array >= 0).all():
             _fault(f"{name} must not be negative")
-    scale = arrays.get("learning_scale", arrays["scale"])
-    if not (scale >= SMALLEST_SCALE).all():
-        _fault(f"learning_scale must be positive, {SMALLEST_SCALE:g} or more")
+        if name.removeprefix(FORMER) == "learning_scale" and not (array >= SMALLEST_SCALE).all():
+            _fault(f"{name} must be positive, {SMALLEST_SCALE:g} or more")
     for name, (dtype, _) in (ARRAYS | EXTRAS).items():
         if name in arrays and dtype == "<i8" and name != "merge_order":
             _check_range(name, arrays[name], 0, MAX_COUNT)
-    for name in ("directions", "learning_directions"):
-        if name in arrays:
+        if name.removeprefix(FORMER) in ("directions", "learning_directions") and name in arrays:
             _check_directions(name, arrays[name])
     _check_offsets(arrays)
     _check_moments(arrays)
@@ -180,7 +188,7 @@ def _check_text(name: str, array: np.ndarray) -> None:
 def _check_size(name: str, array: np.ndarray) -> None:
     if not np.isfinite(array).all():
         _fault(f"{name} holds a number that is not finite")
-    limit = LARGEST_SQUARES if name in SQUARES else LARGEST
+    limit = LARGEST_SQUARES if name.removeprefix(FORMER) in SQUARES else LARGEST
     if max(array.max(), -array.min()) > limit:
         _fault(f"{name} holds a number beyond {limit:g}")
 

@@ -18,7 +18,7 @@ from imdh_cli.core.learn import Position, Snapshot
 from imdh_cli.errors import DataError, ModelError, Stopped, UsageError
 from imdh_cli.model import npz
 
-VERSION = 2
+VERSION = 3
 
 
 class Checkpoint:

@@ -159,7 +159,7 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
             "leave --recount out, or write the stream to a file first",
         )
     columns = ColumnMoments(rows.n_features)
-    sample = UniformSample(size, rows.n_features, np.random.default_rng([params.seed, 9, 0]))
+    sample = UniformSample(size, rows.n_features, [params.seed, 9, 0])
     for X in rows.blocks(IN_ORDER):
         columns.add(X)
         sample.add(X)

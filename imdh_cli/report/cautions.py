@@ -93,10 +93,17 @@ def _missing_kinds(s: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _statistics(s: Summary) -> Iterator[tuple[str, str]]:
-    if s.statistics == "windowed" and s.rows.counted < s.rows.used:
+    some = s.rows.counted < s.rows.used
+    if s.statistics == "windowed":
+        of = f" are of the last {count(s.rows.counted)} of {s.rows.used:,}," if some else " were"
         yield (
             "windowed",
-            f"All figures are of the last {count(s.rows.counted)} of {s.rows.used:,}; "
+            f"All figures{of} counted while cuts still moved; imdh prune MODEL DATA counts all rows again.",
+        )
+    if s.statistics == "sampled" and some:
+        yield (
+            "sampled",
+            f"All figures are of a random sample of {count(s.rows.counted)} of {s.rows.used:,}; "
             "imdh prune MODEL DATA counts all of them.",
         )
 
