@@ -12,7 +12,10 @@ from imdh_cli.core import pruning
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.dither import Dither, noise_key
 from imdh_cli.core.piles import Piles, values_of
+from imdh_cli.core.sentinels import Sentinels
 from imdh_cli.core.tree import CLIP, FrozenTree, Scaling
+from imdh_cli.engines.parts import Counts
+from imdh_cli.features import Tally
 from imdh_cli.model.model import load, save
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.prune import reprune
@@ -108,6 +111,8 @@ def test_counters_of_parts_add_up():
     one, other, whole = counted(X[:7000], 0), counted(X[7000:], 7000), counted(X, 0)
     one += other
     np.testing.assert_array_equal(one.statistics().on_piles, whole.statistics().on_piles)
+    travelled = Counts.unpack(Counts(one.statistics(), Tally(), Sentinels(1).state()).pack())
+    np.testing.assert_array_equal(travelled.statistics.on_piles, whole.statistics().on_piles)
     again = Counter(tree, scaling, dither=dither)
     again.restore(one.state())
     np.testing.assert_array_equal(again.statistics().on_piles, whole.statistics().on_piles)
