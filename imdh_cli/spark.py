@@ -168,8 +168,9 @@ def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **opt
     Raises
     ------
     ImdhError
-        For a column that is not there or is no number, and for more clusters than there are leaves. What is
-        found while rows are labelled comes with the action that asks for them.
+        For a column that is not there or is no number, for more clusters than there are leaves, and as `fit`
+        for workers, of which one labels a first row. What is found in later rows comes with the action that
+        asks for them.
     """
     from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -187,7 +188,10 @@ def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **opt
     worker = partial(
         _label, names=df.columns, model=parts.slim(model), params=params, missing=missing, reading=reading
     )
-    return _plain_names(df).mapInArrow(worker, schema).toDF(*df.columns, *new.names)
+    rows = _plain_names(df)
+    with _driver_errors():  # what stops a worker from the first row on, such as that it has no imdh
+        rows.limit(1).mapInArrow(worker, schema).count()
+    return rows.mapInArrow(worker, schema).toDF(*df.columns, *new.names)
 
 
 # -- on the workers
@@ -293,7 +297,7 @@ def _levels(df: DataFrame, name: str, asked: FeatureParams, reading: SourceParam
 def _bind(df: DataFrame, model: Model) -> None:
     """DataError unless the model's features are columns of the DataFrame."""
     with _driver_errors():
-        first = _to_arrow(_plain_names(df).limit(1)).rename_columns(df.columns)
+        first = _to_arrow(_plain_names(df).limit(0)).rename_columns(df.columns)  # their types
         bind_features(table_source(first, name=parts.NAME), model.spec)
 
 

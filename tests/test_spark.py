@@ -249,6 +249,12 @@ def test_text_becomes_features_with_all_its_levels(engine, df):
         (lambda e, df: e.fit(df.limit(0)), "no data rows|no rows"),
         (lambda e, df: e.fit(df, columns=["x.`1`"], missing="error"), "the value is missing"),
         (lambda e, df: e.recount(df, e.fit(df, exclude=["truth"]), missing="error"), "the value is missing"),
+        (
+            lambda e, df: e.assign(
+                df.where("isnan(`x.``1```)"), e.fit(df, exclude=["truth"]), missing="error"
+            ),
+            "the value is missing",
+        ),
         (lambda e, df: e.fit([1.0]), "a list where a DataFrame of Spark belongs"),
         (lambda e, df: e.fit(df, exclude=["truth"], sample_rows=0), "sample_rows=0"),
         (lambda e, df: e.assign(df.select("id", "word"), e.fit(df, exclude=["truth"])), 'no columns "x.`0`"'),
