@@ -221,10 +221,14 @@ def test_a_recount_of_whole_numbers_does_not_depend_on_the_partitions(engine, se
         np.testing.assert_array_equal(got.histograms, want.histograms)
 
 
-def test_the_sql_of_a_model_gives_the_labels(session, df, world, monkeypatch):
-    """As a query, as a plain expression, and as one that has each standardised cell once."""
-    model = imdh_cli.fit(world[1], exclude=["truth"])
-    want = imdh_cli.assign(world[1], model)["cluster"].to_numpy()
+@pytest.mark.parametrize("names", [("x", "y", "z"), ("z2", "z0", "z1")])
+def test_the_sql_of_a_model_gives_the_labels(session, df, world, monkeypatch, names):
+    """As a query, as a plain expression, and as one that has each standardised cell once; also where columns
+    have the names that these have in it."""
+    given = ["id", *names, "word", "truth"]
+    table, df = world[1].rename_columns(given), df.toDF(*given)
+    model = imdh_cli.fit(table, exclude=["truth"])
+    want = imdh_cli.assign(table, model)["cluster"].to_numpy()
     df.createOrReplaceTempView("rows_of_df")
     texts = [f"({sql.query(model, 'spark', table='rows_of_df')})"]
     for long in (sql.LONG, 0):

@@ -128,7 +128,9 @@ class _Labels:
         at = [int(j) for j in np.flatnonzero(self.used)]
         if not at:
             return f"SELECT *,\n  {self._label({})} AS {as_name}\nFROM {table} AS imdh_rows\n"
-        own = {j: f"{self.prefix if self.dialect.without else 'z'}{j}" for j in at}
+        # Names of no column of the model: Spark knows an alias in the same SELECT, before outer columns.
+        prefix = self.prefix if self.dialect.without else self._free("z")
+        own = {j: f"{prefix}{j}" for j in at}
         inner = ",\n    ".join(f"{self._z(j, *columns[j], guarded=True)} AS {own[j]}" for j in at)
         if self.dialect.without:
             # The inner columns first: where the table has one of that name, too, DuckDB takes the first.
