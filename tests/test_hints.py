@@ -7,11 +7,14 @@ import gzip
 import io
 import json
 import lzma
+import pickle
 import re
 import shlex
 import shutil
 import sqlite3
+import subprocess
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.feather
 import pytest
 
 from tests.cli import imdh, metadata, shell
@@ -56,6 +60,32 @@ def workbook(path: Path) -> None:
     pd.DataFrame(RECORDS).to_excel(path, index=False)
 
 
+def pickled(protocol: int) -> bytes:
+    return pickle.dumps(pd.DataFrame(RECORDS), protocol=protocol)
+
+
+def arrays_in_a_zip() -> bytes:
+    out = io.BytesIO()
+    np.savez(out, rows=ROWS, more=ROWS[0])
+    return out.getvalue()
+
+
+def hdf(path: Path) -> None:
+    pytest.importorskip("tables", exc_type=ImportError)
+    pd.DataFrame(RECORDS).to_hdf(path, key="points")
+
+
+def seven_zip(path: Path) -> None:
+    (path.parent / "inside.csv").write_text(CSV)
+    subprocess.run(["7z", "a", path.name, "inside.csv"], cwd=path.parent, check=True, capture_output=True)
+
+
+def feather_1(path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and there all the same
+        pyarrow.feather.write_feather(pd.DataFrame(RECORDS), str(path), version=1)
+
+
 FILES: dict[str, tuple[str, bytes | str | Callable[[Path], None], str]] = {
     "xz": ("a b.csv.xz", lzma.compress(CSV.encode()), "xz"),
     "zip": ("t.zip", zipped(t_csv=CSV), "unzip"),
@@ -65,6 +95,14 @@ FILES: dict[str, tuple[str, bytes | str | Callable[[Path], None], str]] = {
     "tar": ("t.tar", tarred(), "tar"),
     "sqlite": ("t.db", database, "sqlite3"),
     "xlsx": ("t.xlsx", workbook, "bash"),
+    "pickle": ("t.pkl", pickled(5), "bash"),
+    "pickle of protocol 4": ("a b.pkl", pickled(4), "bash"),
+    "pickle of protocol 2": ("t.pickle", pickled(2), "bash"),
+    "pickle of an array": ("t.pkl", pickle.dumps(ROWS), "bash"),
+    "zip of arrays": ("t.npz", arrays_in_a_zip(), "bash"),
+    "HDF5": ("t.h5", hdf, "bash"),
+    "7-Zip": ("t.7z", seven_zip, "7z"),
+    "feather of version 1": ("t.feather", feather_1, "bash"),
     "json array": ("it's.json", json.dumps(RECORDS), "jq"),
     "json array over lines": ("t.json", json.dumps(RECORDS, indent=1), "jq"),
     "json over lines": ("t.jsonl", "".join(json.dumps(r, indent=2) + "\n" for r in RECORDS), "jq"),

@@ -1,7 +1,8 @@
 """A NumPy matrix (`.npy`) -> record batches of one column of lists, `x`: row i of the matrix is its cell i.
 
-Rows are read by their place in the file, a few MB at a time, 120 MB in 0.02 to 0.05 s. The file is not
-mapped: mapped pages count as memory of the process.
+Rows are read by their place in the file, a few MB at a time. The file is not mapped: mapped pages count as
+memory of the process. 400,000 rows of 100 doubles took 0.30 s of processor time, and 0.60 s as Parquet; the
+process had 259 MB at most, as for 100,000.
 """
 
 from __future__ import annotations

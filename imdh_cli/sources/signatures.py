@@ -39,8 +39,25 @@ _EXCEL = (
     + PIPE
 )
 
+_FEATHER = (
+    "{python} -c 'import pyarrow.csv, pyarrow.feather, sys; "
+    "pyarrow.csv.write_csv(pyarrow.feather.read_table(sys.argv[1]), sys.stdout.buffer)' {file} " + PIPE
+)
+_PICKLE = (
+    "if it is from somebody you trust, since a pickle runs code: {python} -c 'import pandas, sys; "
+    "pandas.DataFrame(pandas.read_pickle(sys.argv[1])).to_csv(sys.stdout, index=False)' {file} " + PIPE
+)
+_HDF = (
+    "with pandas and tables: {python} -c 'import pandas, sys; "
+    "pandas.read_hdf(sys.argv[1]).to_csv(sys.stdout, index=False)' {file} " + PIPE
+)
+_NPZ = (
+    "{python} -c 'import io, numpy, sys; out = io.BytesIO(); a = numpy.load(sys.argv[1]); "
+    "numpy.save(out, a[a.files[0]]); sys.stdout.buffer.write(out.getvalue())' {file} " + PIPE
+)
+
 FOREIGN: tuple[Foreign, ...] = (
-    Foreign(b"FEA1", "a Feather file of version 1", "write it again with pyarrow.feather.write_feather"),
+    Foreign(b"FEA1", "a Feather file of version 1", _FEATHER),
     Foreign(b"PARE", "an encrypted Parquet file", "decrypt it first"),
     Foreign(b"Obj\x01", "an Avro file", _AS_PARQUET),
     Foreign(
@@ -54,17 +71,19 @@ FOREIGN: tuple[Foreign, ...] = (
         f"duckdb -readonly -csv {{file}} 'FROM TABLE' {PIPE}, with the name of a table",
         at=8,
     ),
-    Foreign(b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export the table to Parquet, for example with pandas"),
+    Foreign(b"\x89HDF\r\n\x1a\n", "an HDF5 file", _HDF),
     Foreign(b"PK\x03\x04", "an Excel workbook", _EXCEL, inside=b"xl/"),
     Foreign(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook", "save the sheet as CSV"),
     Foreign(b"%PDF-", "a PDF document", _AS_TABLE),
     Foreign(b"\x89PNG", "a PNG image", _AS_TABLE),
     Foreign(b"\xff\xd8\xff", "a JPEG image", _AS_TABLE),
     Foreign(b"\x7fELF", "a program", _AS_TABLE),
-    Foreign(b"\x80\x04\x95", "a Python pickle", "save the table as Parquet"),
-    Foreign(b"\x80\x05\x95", "a Python pickle", "save the table as Parquet"),
+    Foreign(b"\x80\x02", "a Python pickle", _PICKLE),
+    Foreign(b"\x80\x03", "a Python pickle", _PICKLE),
+    Foreign(b"\x80\x04\x95", "a Python pickle", _PICKLE),
+    Foreign(b"\x80\x05\x95", "a Python pickle", _PICKLE),
     Foreign(
-        b"PK\x03\x04", "a zip of NumPy arrays", "save one matrix: numpy.save('x.npy', X)", inside=b".npy"
+        b"PK\x03\x04", "a zip of NumPy arrays", f"save one matrix, such as its first: {_NPZ}", inside=b".npy"
     ),
     Foreign(b"\xfd7zXZ\x00", "an xz file", f"unpack it first: xz -dc {{file}} {PIPE}"),
     Foreign(b"PK\x03\x04", "a zip file", f"unpack it first: unzip -p {{file}} {{inside}} {PIPE}"),
