@@ -9,7 +9,7 @@ DATA ?= sample_data
 PYTEST_ARGS ?=
 ARGS ?=
 
-.PHONY: help venv demo test test-all test-spark check bench accuracy order planted soak clean
+.PHONY: help venv demo test test-all test-spark check bench accuracy order planted engines soak clean
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -83,6 +83,11 @@ order: $(VENV)/.dev  ## what sorted files cost: DATA=folder, as for accuracy
 
 planted: $(VENV)/.dev  ## the number of clusters found in data where it is known
 	$(PY) -m tests.benchmarks.planted $(ARGS)
+
+engines: $(VENV)/.dev $(VENV)-spark/.stamp  ## every row on Spark and in SQL, and what Spark costs: DATA=folder, as for accuracy
+	$(PY) -m tests.benchmarks.engines $(DATA) --planted --sql --postgres
+	IMDH_SPARK=connect $(VENV)-spark/bin/python -m tests.benchmarks.engines $(DATA) --planted
+	IMDH_SPARK=classic $(VENV)-spark/bin/python -m tests.benchmarks.engines $(DATA) --planted --rounds 3 $(ARGS)
 
 bench: $(VENV)/.dev  ## speed and memory against bare reading and scikit-learn
 	$(PY) -m tests.benchmarks.speed $(ARGS)
