@@ -955,8 +955,9 @@ def prune(
         votes = paper_votes(Q[:most]) if elbow == "paper" else weighted_votes(Q[:most])
         K = min(most_frequent(votes) or max(S + 1, 2), most)
         if weight == "valley":
-            empty = int((valley.significant & (valley.depth >= 0.8)).sum())
-            if elbow == "weighted" and V > 0 and empty >= 0.8 * V:
+            found = [j for j in range(1, m + 1) if valley.significant[j - 1]]
+            last = [j for j in found if not any(i != j and _is_below(i, j) for i in found)]
+            if elbow == "weighted" and (_empty(found, 0.8, valley) or _empty(last, 2 / 3, valley)):
                 K = max(K, min(V + 1, most))
             K = min(K, S + 1)
     elif clusters == "valleys":
@@ -1000,6 +1001,10 @@ def prune(
         )
         choice = _judged(choice, stricter.K, laxer.S + 1, at_bottom)
     return choice
+
+
+def _empty(splits: Sequence[int], part: float, valley: Valleys) -> bool:
+    return bool(splits) and float(np.mean([valley.depth[j - 1] >= 0.8 for j in splits])) >= part
 
 
 def _judged(choice: Choice, K2: int, S125: int, at_bottom: bool) -> Choice:

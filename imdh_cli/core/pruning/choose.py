@@ -15,7 +15,10 @@ from imdh_cli.core.pruning.valleys import EMPTY, LAX, SURE
 from imdh_cli.core.pruning.weights import WEIGHTS, Splits, SplitWeight
 from imdh_cli.params import PruneParams
 
-MOSTLY = 0.8  # the part of the significant valleys from which on such a tree is one of gaps
+MOSTLY = 0.8  # the part of the significant valleys from which on such a tree is one of gaps, or
+LAST_MOSTLY = (
+    2 / 3
+)  # of the lowest ones: planted clusters have 0.65 and more, tables of the world 0.5 at most
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Nested:
     order (m,) : splits as they are removed. curve, total_ss (largest,) : at index K - 1, what removing splits
     down to K has cost, and the sum of squares within K clusters. valleys : clusters when exactly the kept
     splits stand (S + 1). apart : V + 1, clusters with gaps between them, where nearly all of the V
-    significant valleys are empty; else 0.
+    significant valleys, or of the lowest of them, are empty; else 0.
     """
 
     order: np.ndarray
@@ -66,9 +69,19 @@ def kept_clusters(splits: Splits) -> int:
 
 
 def apart(splits: Splits) -> int:
-    """V + 1 where nearly all of the V significant valleys are nearly empty, else 0."""
-    depths = splits.depths[splits.significant]
-    return len(depths) + 1 if len(depths) and np.mean(depths >= EMPTY) >= MOSTLY else 0
+    """V + 1 where nearly all of the V significant valleys are nearly empty, or of those that have none below
+    them, else 0.
+
+    Over many clusters a valley is narrow beside the spread of the rows, and looks filled: the last ones tell.
+    """
+    significant = splits.significant
+    divided = np.zeros_like(significant)  # a significant split stands below
+    for i in range(len(significant) - 1, 0, -1):
+        divided[(i - 1) // 2] |= significant[i] | divided[i]
+    for some, mostly in ((significant, MOSTLY), (significant & ~divided, LAST_MOSTLY)):
+        if some.any() and np.mean(splits.depths[some] >= EMPTY) >= mostly:
+            return int(np.count_nonzero(significant)) + 1
+    return 0
 
 
 def choose(nested: Nested, params: PruneParams, most: int) -> tuple[int, np.ndarray]:
