@@ -18,6 +18,7 @@ FEW_ROWS = 30  # fewer rows say nothing about what is far
 FAR = 10.0  # sd of the rest, from the nearest of them
 REPEATED = 3  # cells of one value
 ALONE = 3  # different values on a side; more are a crowd of their own
+SHORT = 6  # digits
 QUANTILES = (0.01, 0.25, 0.75, 0.99)
 MOST_VALUES = 1000  # held of a column; beyond, only those that were repeated
 
@@ -158,15 +159,24 @@ class Sentinels:
             self._far[j] = {value: n for value, n in held.items() if n >= REPEATED}
 
     def _alone(self, j: int, values: dict[float, int]) -> list[float]:
-        """Those that are repeated, few on their side, and farther out than ten times all that are not."""
+        """Those that are repeated, few on their side, farther out than ten times all that are not, and
+        written as by hand."""
         found: list[float] = []
         for side in (-1.0, 1.0):
             here = {value: n for value, n in values.items() if side * (value - self._middle[j]) > 0.0}
             repeated = [value for value, n in here.items() if n >= REPEATED]
             reach = max((abs(v - self._middle[j]) for v in here if here[v] < REPEATED), default=0.0)
             far = [v for v in repeated if abs(v - self._middle[j]) > FAR * reach]
-            found += far if len(far) <= ALONE else []
+            found += filter(_is_written, far) if len(far) <= ALONE else ()
         return found
+
+
+def _is_written(value: float) -> bool:
+    """A whole number, as the largest of a type are too, or one of few digits. 1.5842503260559082 in many
+    cells is a measurement of rows that come again."""
+    single = np.float32(value) if abs(value) < 1e30 else value
+    short = repr(float(value)) if float(single) != value else str(single)
+    return value.is_integer() or sum(c.isdigit() for c in short.split("e")[0].strip("-0.")) <= SHORT
 
 
 def _rest(cells: np.ndarray) -> np.ndarray:
