@@ -48,7 +48,7 @@ def test_without_a_valley_groups_of_like_spread_are_offered_and_are_so(tmp_path)
     X = np.random.default_rng(0).standard_normal((20_000, 10))
     found, model = steps(write(tmp_path / "t.parquet", X))
     assert found == [
-        "no valley does not mean no use for groups: "
+        "one cluster does not mean no use for groups: "
         "imdh prune t.npz -k N --weight ss makes N of like spread, wherever the rows are"
     ]
     spread = {}
@@ -57,6 +57,12 @@ def test_without_a_valley_groups_of_like_spread_are_offered_and_are_so(tmp_path)
         sizes = np.bincount(descend(tmp_path / "k.npz", X).label)[1:]
         spread[weight] = sizes.max() / sizes.min()
     assert spread["ss"] < 5 < 12 < spread["valley"]
+
+
+def test_equal_rows_are_told_to_be_and_nothing_is_to_be_done(tmp_path):
+    found, model = steps(write(tmp_path / "t.parquet", np.ones((500, 2))))
+    assert found == []
+    assert "they are equal" in imdh("report", model).text
 
 
 def test_one_giant_cluster_names_the_column_by_which_the_rest_stands_apart(tmp_path):

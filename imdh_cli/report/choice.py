@@ -107,6 +107,8 @@ class Choice:
                 "There are valleys deeper than chance makes one, but no cut through them leaves "
                 "clusters of the least size (--min-size), so all rows are one cluster."
             )
+        if self.found == "none" and self.largest == 1:
+            return "No cut divides these rows: they are equal, or too few to learn from."
         if self.found == "none":
             return (
                 "No cut runs through a valley deeper than chance makes one, so all rows are one "

@@ -46,9 +46,9 @@ def _close(choice: Choice, path: str) -> Iterator[str]:
 def _no_valley(choice: Choice, path: str) -> Iterator[str]:
     """Groups without gaps. By sums of squares they are of like size: of 20,000 rows of one Gaussian in ten
     columns eight groups have 1,309 to 4,084 rows, by valleys 255 to 4,444."""
-    if choice.found == "none" and not choice.by_size:
+    if choice.found == "none" and not choice.by_size and choice.largest > 1:
         yield (
-            "no valley does not mean no use for groups: "
+            "one cluster does not mean no use for groups: "
             f"imdh prune {path} -k N --weight ss makes N of like spread, wherever the rows are"
         )
 
