@@ -40,7 +40,7 @@ def world(tmp_path_factory) -> World:
     folder = tmp_path_factory.mktemp("prune")
     X, which = blobs(20_000, k=4, distance=9.0)
     data = write(folder / "t.parquet", X)
-    once = ["--passes", 1, "--recount", "no"]
+    once = ["--passes", 1, "--recount", "no", "--shuffle", "none"]
     imdh("fit", data, "-o", folder / "m.npz", "--depth", 6)
     imdh("fit", data, "-o", folder / "w.npz", "--depth", 6, *once)
     for name in ("m.npz", "w.npz"):
