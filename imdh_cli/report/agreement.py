@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from imdh_cli.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_CLASSES = 10_000  # more distinct values than this are no classes but an id; bounds the table
 
@@ -141,6 +143,8 @@ class Truth:
 
 def _dictionary(classes: Any) -> pa.DictionaryArray:
     """The distinct values, and of each row which it has; null where it is missing, or NaN."""
+    import pyarrow as pa
+
     values = classes
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         values = pa.array(values, from_pandas=True)
