@@ -159,19 +159,18 @@ class Sentinels:
             self._far[j] = {value: n for value, n in held.items() if n >= REPEATED}
 
     def _alone(self, j: int, values: dict[float, int]) -> list[float]:
-        """Those that are repeated, few on their side, farther out than ten times all that are not, and
-        written as by hand."""
+        """Those that are repeated, few on their side, and farther out than ten times all that are not."""
         found: list[float] = []
         for side in (-1.0, 1.0):
             here = {value: n for value, n in values.items() if side * (value - self._middle[j]) > 0.0}
             repeated = [value for value, n in here.items() if n >= REPEATED]
             reach = max((abs(v - self._middle[j]) for v in here if here[v] < REPEATED), default=0.0)
             far = [v for v in repeated if abs(v - self._middle[j]) > FAR * reach]
-            found += filter(_is_written, far) if len(far) <= ALONE else ()
+            found += far if len(far) <= ALONE else []
         return found
 
 
-def _is_written(value: float) -> bool:
+def is_written(value: float) -> bool:
     """A whole number, as the largest of a type are too, or one of few digits. 1.5842503260559082 in many
     cells is a measurement of rows that come again."""
     single = np.float32(value) if abs(value) < 1e30 else value

@@ -15,7 +15,7 @@ from imdh_cli.core.learn import Learned
 from imdh_cli.core.learner import WINDOW_ROWS
 from imdh_cli.core.logs import signed_exp
 from imdh_cli.core.pruning import Pruning
-from imdh_cli.core.sentinels import Sentinel
+from imdh_cli.core.sentinels import Sentinel, is_written
 from imdh_cli.core.state import REQUIRED, LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.errors import DataError, UsageError
@@ -71,6 +71,9 @@ class Provenance:
 
 def suspects_of(found: Sequence[Sentinel], spec: FeatureSpec, columns: ColumnMoments) -> list[dict[str, Any]]:
     """Cells that may stand for missing ones, as the metadata keep them. columns : of all rows."""
+    # A value that came back from its logarithm is not exact.
+    values = [float(f"{s.value:.12g}") if spec.logs[s.column] else s.value for s in found]
+    found = [replace(s, value=v) for s, v in zip(found, values, strict=True) if is_written(v)]
     sd = np.sqrt(columns.square / np.maximum(columns.count, 1))
     for s in found:
         if spec.logs[s.column]:  # in the units of the cells: the spread of those and of the others together
@@ -81,9 +84,7 @@ def suspects_of(found: Sequence[Sentinel], spec: FeatureSpec, columns: ColumnMom
         {
             "column": spec.columns[spec.owners[s.column]].name,
             "feature": spec.names[s.column],
-            "value": float(f"{s.value:.12g}")
-            if spec.logs[s.column]
-            else s.value,  # there and back is rounded
+            "value": s.value,
             "cells": s.cells,
             "sd": float(sd[s.column]),
             "others": s.others,
