@@ -188,6 +188,13 @@ def test_whole_numbers_are_one_cluster(kind, d):
     assert (chosen.n_clusters, chosen.clarity) == (1, "none")
 
 
+def assert_found(X: np.ndarray, which: np.ndarray, clusters: int, least: float = 0.99) -> None:
+    """So many clusters are chosen, and they are those planted, to an adjusted Rand index above `least`."""
+    made = fit_rows(X, FitParams())
+    assert made.pruning.n_clusters == clusters
+    assert adjusted_rand_score(which, Labeller(made.model, None)(X)["cluster"]) > least
+
+
 @pytest.mark.parametrize("step", [0.05, 0.5, 1.5])
 def test_rounding_that_is_small_against_clusters_changes_nothing(step):
     """Nor does noise of half a step."""
@@ -196,9 +203,7 @@ def test_rounding_that_is_small_against_clusters_changes_nothing(step):
     X = 9.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])[which] + rng.standard_normal((ROWS, 2))
     rounded = step * np.rint(X / step)
     for rows in (rounded, rounded + rng.uniform(-step / 2, step / 2, X.shape)):
-        made = fit_rows(rows, FitParams())
-        assert made.pruning.n_clusters == 4
-        assert adjusted_rand_score(which, Labeller(made.model, None)(rows)["cluster"]) > 0.99
+        assert_found(rows, which, 4)
 
 
 def test_coded_columns_of_noise_do_not_spoil_three_blobs():
@@ -206,18 +211,14 @@ def test_coded_columns_of_noise_do_not_spoil_three_blobs():
     which = rng.integers(0, 3, 6000)
     blobs = np.array([[0, 0], [9, 0], [0, 9]])[which] + rng.standard_normal((6000, 2))
     X = np.column_stack([blobs, rng.integers(0, 2, (6000, 3)), rng.integers(1, 6, (6000, 1))]).astype(float)
-    made = fit_rows(X, FitParams())
-    assert made.pruning.n_clusters == 3
-    assert adjusted_rand_score(which, Labeller(made.model, None)(X)["cluster"]) > 0.99
+    assert_found(X, which, 3)
 
 
 def test_groups_that_differ_in_many_coded_columns_are_found():
     rng = np.random.default_rng(0)
     which = rng.integers(0, 2, 6000)
     X = (rng.random((6000, 20)) < np.where(which[:, None], 0.9, 0.1)).astype(float)
-    made = fit_rows(X, FitParams())
-    assert made.pruning.n_clusters == 2
-    assert adjusted_rand_score(which, Labeller(made.model, None)(X)["cluster"]) > 0.95
+    assert_found(X, which, 2, 0.95)
 
 
 def test_what_lies_beyond_a_histogram_is_no_mode():

@@ -190,23 +190,6 @@ class _Abandoned(Exception):
     """A tree is not wanted any more."""
 
 
-@dataclass
-class _Abandonable:
-    """Snapshots of one of several trees: none is written, what it ended with may be there."""
-
-    found: Snapshot | None
-    given_up: Event
-
-    def due(self) -> bool:
-        """Asked at every block."""
-        if self.given_up.is_set():
-            raise _Abandoned
-        return False
-
-    def save(self, snapshot: Snapshot) -> None:
-        raise NotImplementedError
-
-
 class _Run:
     """One call of `learn`: which schedule, how many epochs, and from where."""
 
@@ -221,9 +204,13 @@ class _Run:
         threads: int,
         snapshots: Snapshots | None,
         start: int = 0,
+        found: Snapshot | None = None,
+        given_up: Event | None = None,
     ) -> None:
         self.rows = rows
-        self.start = start  # the number of the start, where there are several
+        # Of one of several starts: its number, where it had ended before, and whether it is wanted no more.
+        self.start = start
+        self._given_up = given_up
         self.params = params
         self.update = update
         self.threads = threads
@@ -241,7 +228,7 @@ class _Run:
         self.kept: LearnerState | None = None
         self.drawn: UniformSample | None = None  # rows to be counted at the end
         self._snapshots = snapshots
-        self._found = snapshots.found if snapshots is not None else None
+        self._found = snapshots.found if snapshots is not None else found
         self.busy: defaultdict[str, float] = defaultdict(float)
         self._rescale_at = 0  # rows at which the coordinates are moved next
 
@@ -389,8 +376,17 @@ class _Run:
                 if name.startswith(f"start{k}_")
             }
             end = Snapshot(self._end(len(X)), {}, own) if own else None
-            threads, snapshots = max(1, self.threads // starts), _Abandonable(end, given_up)
-            run = _Run(self.rows, self.params, None, self.columns, threads, snapshots, start=k)
+            run = _Run(
+                self.rows,
+                self.params,
+                None,
+                self.columns,
+                max(1, self.threads // starts),
+                None,
+                start=k,
+                found=end,
+                given_up=given_up,
+            )
             run.passes, run.drawn = self.passes, self.drawn
             runs.append(run)
         counters: list[Counter | None] = []
@@ -410,8 +406,9 @@ class _Run:
         learned = [run._learned(counter) for run, counter in zip(runs, counters, strict=True)]
         best = restarts.best(learned, X, self.params.prune)
         self.learner, self.dither = runs[best].learner, runs[best].dither
-        for k in set(range(starts)) - {best}:
-            self._spent(learned[k].busy)
+        for k, other in enumerate(learned):
+            if k != best:
+                self._spent(other.busy)
         return counters[best]
 
     def _spent(self, busy: Mapping[str, float]) -> None:
@@ -686,6 +683,9 @@ class _Run:
             self.kept = LearnerState.from_arrays(found.arrays, KEPT)
 
     def _is_due(self) -> bool:
+        """Whether to hand over a snapshot. Asked at every block, so that one who is wanted no more stops."""
+        if self._given_up is not None and self._given_up.is_set():
+            raise _Abandoned
         return self._snapshots is not None and self._snapshots.due()
 
     def _save(
@@ -695,7 +695,7 @@ class _Run:
         values: Mapping[str, Any] | None = None,
     ) -> None:
         """Hand over a snapshot if it is time."""
-        if self._snapshots is None or not self._is_due():
+        if not self._is_due() or self._snapshots is None:
             return
         everything = self.learner.state().to_arrays() | dict(arrays or {})
         if self.learner.sample is not None:

@@ -171,8 +171,5 @@ def _exactly(opened: pa.NativeFile, place: int, n: int) -> bytes:
 
 
 def _arrow_type(dtype: np.dtype) -> pa.DataType:
-    """The same type of this machine's byte order; a double for what Arrow does not have."""
-    try:
-        return pa.from_numpy_dtype(dtype.newbyteorder("="))
-    except pa.ArrowNotImplementedError:
-        return pa.float64()
+    """The same type of this machine's byte order; a double for longer floats, which Arrow does not have."""
+    return pa.float64() if dtype.itemsize > 8 else pa.from_numpy_dtype(dtype.newbyteorder("="))
