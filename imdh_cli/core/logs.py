@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LONG = (
-    20.0  # times the middle half: so wide are 98 % of a column of very unequal amounts; of a normal one 3.5
-)
+LONG = 20.0  # times the middle half: as wide as 98 % of very unequal amounts are; of a normal column 3.5
 
 
 def signed_log(x: np.ndarray) -> np.ndarray:

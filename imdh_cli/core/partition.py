@@ -41,12 +41,23 @@ class Partition(NamedTuple):
 
 
 def adjusted_rand(a: np.ndarray, b: np.ndarray) -> float:
-    """Hubert and Arabie's index of two partitions (n,) of some rows, fewer than 2^31."""
+    """Hubert and Arabie's index of two partitions (n,) of some rows, from 0 up and below 2^31."""
     both = np.unique(a.astype(np.int64) << 32 | b, return_counts=True)[1]
-    together, in_a, in_b = (
-        float((sizes * (sizes - 1) // 2).sum()) for sizes in (both, np.bincount(a), np.bincount(b))
-    )
-    every = len(a) * (len(a) - 1) / 2
-    expected = in_a * in_b / max(every, 1.0)
-    most = (in_a + in_b) / 2
-    return (together - expected) / (most - expected) if most != expected else 1.0
+    return adjusted_rand_of_counts(both, np.bincount(a), np.bincount(b))
+
+
+def adjusted_rand_of_counts(both: np.ndarray, in_a: np.ndarray, in_b: np.ndarray) -> float:
+    """The same by the rows of each pair of parts and of each part of one and of the other, (parts,) int.
+
+    In exact whole numbers: n^2 pairs overflow 64 bits.
+    """
+    together, pairs_a, pairs_b = (sum(map(_pairs, counts.tolist())) for counts in (both, in_a, in_b))
+    every = _pairs(int(in_a.sum()))
+    # (together - expected) / (mean - expected), everything times 2 * every
+    top = 2 * (together * every - pairs_a * pairs_b)
+    bottom = (pairs_a + pairs_b) * every - 2 * pairs_a * pairs_b
+    return top / bottom if bottom else 1.0
+
+
+def _pairs(n: int) -> int:
+    return n * (n - 1) // 2

@@ -81,13 +81,13 @@ def relocate(tree: Tree, statistics: Statistics) -> int:
 
 
 def ends_too_early(statistics: Statistics) -> bool:
-    """Whether a split of the last level has a valley beyond doubt, nearly empty: what it divides may hold
+    """Whether a split of the last level has a significant valley, nearly empty: what it divides may hold
     more clusters than two. Of fifty planted ones, those that 256 leaves miss are never cut apart."""
     counts, _, _ = statistics.of_nodes()
     m = len(statistics.histograms)
     histograms, counts = statistics.histograms[m // 2 :], counts[m // 2 : m]
-    sure = pruning.excess_mass(histograms, counts) > pruning.SIGNIFICANT
-    return bool((sure & (pruning.valley_depths(histograms, counts) >= EMPTY)).any())
+    significant = pruning.excess_mass(histograms, counts) > pruning.SIGNIFICANT
+    return bool((significant & (pruning.valley_depths(histograms, counts) >= EMPTY)).any())
 
 
 def _places(

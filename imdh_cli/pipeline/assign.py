@@ -23,9 +23,8 @@ from imdh_cli.sources.base import Chunk, Source
 from imdh_cli.workers import Workers, in_order
 
 BLOCK_ROWS = 8192  # standardised at a time
-Labelled = tuple[
-    pa.RecordBatch, Tally, np.ndarray
-]  # what is written, what was read, rows of -1 and each cluster
+# What is written, what was read, rows of -1 and of each cluster.
+Labelled = tuple[pa.RecordBatch, Tally, np.ndarray]
 WRITES = 5  # batches that are written or wait for it while the next one is labelled
 PATIENCE = 3.0  # seconds for a write under way when the run is interrupted
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from imdh_cli.core.partition import adjusted_rand_of_counts
 from imdh_cli.errors import DataError
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def measures(table: np.ndarray) -> dict[str, float]:
     return {
         "nmi_arithmetic": min(1.0, arithmetic),
         "nmi_geometric": min(1.0, geometric),
-        "ari": _adjusted_rand(table, by_class, by_cluster),
+        "ari": adjusted_rand_of_counts(table.ravel(), by_class, by_cluster),
         "homogeneity": min(1.0, information / h_class) if h_class > 0.0 else 1.0,
         "completeness": min(1.0, information / h_cluster) if h_cluster > 0.0 else 1.0,
     }
@@ -186,22 +187,6 @@ def _entropy(p: np.ndarray) -> float:
     """Entropy in nats of shares that add up to one; empty ones count nothing."""
     p = p[p > 0.0]
     return max(0.0, float(-(p * np.log(p)).sum()))
-
-
-def _adjusted_rand(table: np.ndarray, by_class: np.ndarray, by_cluster: np.ndarray) -> float:
-    """Hubert and Arabie's index, in exact whole numbers: n^2 pairs overflow 64 bits."""
-    together = sum(_pairs(int(n)) for n in table.ravel() if n > 1)
-    in_class = sum(_pairs(int(n)) for n in by_class)
-    in_cluster = sum(_pairs(int(n)) for n in by_cluster)
-    every = _pairs(int(table.sum()))
-    # (together - expected) / (mean - expected), everything times 2 * every
-    top = 2 * (together * every - in_class * in_cluster)
-    bottom = (in_class + in_cluster) * every - 2 * in_class * in_cluster
-    return top / bottom if bottom else 1.0
-
-
-def _pairs(n: int) -> int:
-    return n * (n - 1) // 2
 
 
 def _natural(name: str) -> tuple[int, float, str]:
