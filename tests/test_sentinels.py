@@ -111,6 +111,20 @@ ORDINARY = {
     "constant": lambda r: np.full(20_000, 7.0),
     "epoch seconds": lambda r: 1.7e9 + r.random(20_000),
     "hours and -1": lambda r: r.integers(-1, 24, size=20_000).astype(float),
+    "hours": lambda r: r.integers(0, 24, size=20_000).astype(float),
+    "ratings": lambda r: r.choice([1.0, 2, 3, 4, 5, 7], size=20_000),
+    "likert": lambda r: r.integers(-2, 3, size=20_000).astype(float),
+    "percent": lambda r: np.clip(r.normal(70, 15, size=20_000), -1, 99).round(),
+    "cosines": lambda r: np.maximum(
+        np.where(r.random(20_000) < 0.05, -1, r.uniform(-0.3, 1, size=20_000)), -1
+    ),
+    "years in work": lambda r: np.where(r.random(20_000) < 0.1, 0, 3 + r.gamma(2, 3, size=20_000).round()),
+    "hours of work": lambda r: np.where(r.random(20_000) < 0.15, 0, r.normal(40, 10, size=20_000).round()),
+    "counts and zeros": lambda r: np.where(r.random(20_000) < 0.3, 0, r.poisson(30, size=20_000)) * 1.0,
+    "tens": lambda r: r.integers(0, 10, size=20_000) * 10.0,
+    "cigarettes": lambda r: r.choice(
+        [0.0, 5, 10, 15, 20, 30, 40], p=[0.08] + 4 * [0.2] + 2 * [0.06], size=20_000
+    ),
     "clipped": lambda r: np.clip(r.normal(size=20_000), -1, 1),
     "dates": lambda r: np.floor(r.random(20_000) * 3650) * 86400,
 }
@@ -120,6 +134,42 @@ ORDINARY = {
 def test_ordinary_columns_hold_none(name: str) -> None:
     for seed in range(5):
         assert found(ORDINARY[name](RNG(seed))[:, None]) == []
+
+
+CODED = {
+    "ages": (-1.0, lambda r: r.integers(18, 90, size=20_000)),
+    "marks": (9.0, lambda r: r.integers(1, 6, size=20_000)),
+    "hours": (99.0, lambda r: r.integers(0, 24, size=20_000)),
+    "grades": (-9.0, lambda r: r.integers(0, 16, size=20_000)),
+    "blood pressure": (0.0, lambda r: r.normal(72, 12, size=20_000).round()),
+    "western longitudes": (0.0, lambda r: r.uniform(-124, -67, size=20_000)),
+}
+
+
+@pytest.mark.parametrize("share", [0.002, 0.05])
+@pytest.mark.parametrize("name", CODED)
+def test_a_near_value_that_is_written_as_a_code_and_stands_apart_is_one(name: str, share: float) -> None:
+    value, column = CODED[name]
+    x = column(RNG(0)).astype(float)
+    x[RNG(1).random(20_000) < share] = value
+    x = np.concatenate([x, x])
+    (one,) = found(x[:, None])
+    assert (one.value, one.cells) == (value, int((x == value).sum()))
+    assert one.others == pytest.approx(x[x != value].std(), rel=0.02)
+
+
+def test_two_near_codes_and_a_far_one_are_told_apart() -> None:
+    x = RNG(0).integers(18, 66, size=20_000).astype(float)
+    x[:40], x[40:100], x[100:110], x[110:160] = -1, -9, -99999, 99
+    assert [(s.value, s.cells) for s in found(x[:, None])] == [(-99999, 10), (-9, 60), (-1, 40), (99, 50)]
+
+
+def test_a_gap_that_later_rows_fill_is_none() -> None:
+    x = RNG(0).integers(18, 66, size=40_000).astype(float)
+    x[::100] = -1
+    assert [s.value for s in found(x[:, None])] == [-1]
+    x[20_001::100] = 4
+    assert found(x[:, None]) == []
 
 
 @pytest.mark.parametrize("name", ["cities.parquet", "digits.csv"])
@@ -171,7 +221,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SAID = (
-    r'warning: "a": -99999 in 10 cells, far from all others: the column\'s sd is 3,\d\d\d with them and '
+    r'warning: "a": -99999 in 10 cells, apart from all others: the column\'s sd is 3,\d\d\d with them and '
     r"5\.\d+ without; if it means missing, add (--null-value a=-99999)"
 )
 
@@ -197,6 +247,19 @@ def test_it_is_named_and_the_hint_finds_the_four_clusters(line: str, four: Path)
     mended = shell(f"{line} {said[1]}", four)
     assert "4 clusters, a clear choice" in mended.err
     assert "warning" not in mended.err
+
+
+def test_no_choice_is_clear_while_a_near_code_is_warned_of(tmp_path: Path) -> None:
+    rng = RNG(0)
+    table = {"age": rng.integers(18, 90, size=3000), "y": rng.normal(size=3000) + 10 * (np.arange(3000) % 2)}
+    words = "--n-init", "1", "-o", tmp_path / "m.npz", "-f"
+    table["age"][:150] = -1
+    ran = imdh("fit", parquet(tmp_path / "t.parquet", pa.table(table)), *words)
+    assert 'warning: "age": -1 in 150 cells, apart from all others' in ran.err
+    assert "Not clear while" in ran.err
+    assert "clear choice" not in ran.err
+    mended = imdh("fit", tmp_path / "t.parquet", *words, "--null-value", "age=-1")
+    assert "apart from" not in mended.err
 
 
 def test_a_model_keeps_the_doubt(four: Path, tmp_path: Path) -> None:

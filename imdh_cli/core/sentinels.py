@@ -1,4 +1,5 @@
-"""Raw rows -> values that stand for a missing one: -999, 9999, 1e30, far from all others of their column.
+"""Raw rows -> values that stand for a missing one: any far from all others of their column, -99999 or 1e30,
+and nearer ones that are written as codes and stand apart, as -1 in ages or 0 in blood pressures.
 
 A first sample says where the rest of each column lies; every cell beyond is then counted by its value, so
 that ten cells of a million are found, and their number is exact. Counts of parts of the rows add up.
@@ -19,6 +20,17 @@ FAR = 10.0  # sd of the rest, from the nearest of them
 REPEATED = 3  # cells of one value
 ALONE = 3  # different values on a side; more are a crowd of their own
 SHORT = 6  # digits
+# Nearer codes. Designed on 411 columns of 22 public tables, where they are three zeros that do mean missing;
+# accepted on 1,168 columns of 22 others, which hold none. Of 5,760 draws of 72 ordinary kinds 5 were taken
+# for such columns; counts of about 30 of which one in twenty is 0 cannot be told from them.
+CODES = frozenset(
+    {-1.0, 0.0, 9.0, -9.0} | {s * (10.0**k - j) for k in range(2, 10) for j in (1, 2) for s in (1, -1)}
+)
+STEPS = 3.0  # times the widest step between the values beside it, and
+WIDE, WIDE_ZERO = 0.75, 1.25  # times the sd of the others: the least gap between a code and them
+BESIDE = 0.95  # of the others, those on the code's side: the other end may be a long tail
+MOST_CODED, MOST_ZEROS = 0.5, 0.1  # of the cells: 0 is a plain number in most columns
+BETWEEN = 0.1  # of the cells of a code, those that are met later in its gap
 QUANTILES = (0.01, 0.25, 0.75, 0.99)
 MOST_VALUES = 1000  # held of a column; beyond, only those that were repeated
 
@@ -51,6 +63,7 @@ class Sentinels:
         self._low, self._high = np.full(d, -np.inf), np.full(d, np.inf)
         self._middle, self._sd = np.zeros(d), np.zeros(d)
         self._far: dict[int, dict[float, int]] = {}
+        self._codes: dict[int, tuple[list[float], float, float]] = {}  # of a column, and from where on is far
         self.quantiles: np.ndarray | None = (
             None  # (4, d) of the sample, at QUANTILES; NaN where cells are missing
         )
@@ -126,13 +139,19 @@ class Sentinels:
         # spans it: most columns need no second look. (Of a column with NaN nothing is known so.)
         plain = gaps.max(axis=0) <= 0.5 * (ordered[-quarter - 1] - ordered[quarter])
         several = np.count_nonzero(gaps, axis=0) >= 2  # gaps between three different values or more
-        self._take(np.flatnonzero(plain & several & ~self._skip), ordered)
-        for j in np.flatnonzero(~plain & ~self._skip):
+        plain &= several & ~self._skip
+        coded = plain & np.isin(ordered[[0, -1]], list(CODES)).any(axis=0)
+        self._take(np.flatnonzero(plain & ~coded), ordered)
+        for j in np.flatnonzero(coded | ~plain & ~self._skip):
             cells = ordered[: len(sample) - int(np.isnan(ordered[:, j]).sum()), j]
-            if len(cells) >= FEW_ROWS:
-                rest = _rest(cells)
-                if _distinct(rest, 3) == 3:
-                    self._take(np.array([j]), rest[:, None], [0])
+            if len(cells) >= FEW_ROWS and _distinct(rest := _rest(cells), 3) == 3:
+                codes, others = _coded(rest)
+                self._take(np.array([j]), others[:, None], [0])
+                if codes:
+                    self._codes[int(j)] = codes, self._low[j], self._high[j]
+                    beside = [(v + others[0 if v < others[0] else -1]) / 2 for v in codes]
+                    self._low[j] = max([v for v in beside if v < others[0]], default=self._low[j])
+                    self._high[j] = min([v for v in beside if v > others[0]], default=self._high[j])
 
     def _take(self, columns: np.ndarray, rest: np.ndarray, at: list[int] | None = None) -> None:
         """The rest of some columns, sorted; `at`: where they are in it."""
@@ -156,11 +175,16 @@ class Sentinels:
         for value, n in zip(values, counts, strict=True):
             held[value] = held.get(value, 0) + n
         if len(held) > MOST_VALUES:
+            self._codes.pop(j, None)
             self._far[j] = {value: n for value, n in held.items() if n >= REPEATED}
 
     def _alone(self, j: int, values: dict[float, int]) -> list[float]:
-        """Those that are repeated, few on their side, and farther out than ten times all that are not."""
-        found: list[float] = []
+        """Those that are repeated, few on their side, and farther out than ten times all that are not; and
+        codes in whose gaps there is hardly another value."""
+        codes, low, high = self._codes.get(j, ([], self._low[j], self._high[j]))
+        between = sum(n for value, n in values.items() if low <= value <= high and value not in codes)
+        found = [value for value in codes if between <= BETWEEN * values.get(value, 0)]
+        values = {value: n for value, n in values.items() if not (low <= value <= high or value in codes)}
         for side in (-1.0, 1.0):
             here = {value: n for value, n in values.items() if side * (value - self._middle[j]) > 0.0}
             repeated = [value for value, n in here.items() if n >= REPEATED]
@@ -192,6 +216,38 @@ def _rest(cells: np.ndarray) -> np.ndarray:
             break
         rest = others
     return rest
+
+
+def _coded(cells: np.ndarray) -> tuple[list[float], np.ndarray]:
+    """The codes at the ends of sorted cells that stand apart, negative ones below and positive ones above;
+    and the other cells."""
+    codes: list[float] = []
+    for sign in (-1.0, 1.0):
+        inwards = cells if sign < 0.0 else cells[::-1]
+        ends: list[tuple[float, int]] = []  # values that are written as codes, and where the next one begins
+        at = 0
+        while at < len(cells) and len(ends) < ALONE and inwards[at] in CODES and inwards[at] * sign >= 0.0:
+            at += int(np.count_nonzero(inwards == inwards[at]))
+            ends.append((float(inwards[at - 1]), at))
+        while ends and not _apart(inwards, ends):
+            ends.pop()
+        if ends:
+            codes += [value for value, _ in ends]
+            cells = inwards[ends[-1][1] :][:: int(-sign)]
+    return codes, cells
+
+
+def _apart(inwards: np.ndarray, ends: list[tuple[float, int]]) -> bool:
+    """Whether all cells from an end to that of the last of its values stand apart from the others."""
+    (last, stop), cells = ends[-1], np.diff([0, *(stop for _, stop in ends)])
+    others = inwards[stop:]
+    most, wide = (MOST_ZEROS, WIDE_ZERO) if last == 0.0 else (MOST_CODED, WIDE)
+    if cells.min() < REPEATED or stop > most * len(inwards) or len(others) < FEW_ROWS:
+        return False
+    if _distinct(others, 3) < 3 or (last < 0.0 and others[0] < 0.0):  # -1 is no code among negative numbers
+        return False
+    steps = np.abs(np.diff(others[: int(BESIDE * len(others))])).max()
+    return bool(abs(others[0] - last) >= max(STEPS * steps, wide * others.std()))
 
 
 def _distinct(ordered: np.ndarray, most: int) -> int:

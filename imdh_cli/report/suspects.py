@@ -42,7 +42,7 @@ def warning(suspect: Mapping[str, Any], to_do: str | None = None) -> str:
         to_do = f"add --null-value {shlex.quote(_null_value(suspect))}"
     with_them, without = short_number(suspect["sd"]), short_number(suspect["others"])
     return (
-        f"{described(suspect)}, far from all others: the column's sd is {with_them} with them "
+        f"{described(suspect)}, apart from all others: the column's sd is {with_them} with them "
         f"and {without} without; if it means missing, {to_do}"
     )
 
