@@ -219,6 +219,31 @@ def test_one_folder_for_each_cluster(world, tmp_path):
     np.testing.assert_array_equal(labels(tmp_path / "l.parquet"), label)
 
 
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_what_was_kept_from_a_csv_is_labelled_again_as_the_numbers_it_was(tmp_path, decimal):
+    rng = np.random.default_rng(0)
+    at = np.arange(400)
+    table = pd.DataFrame({"id": at, "x": rng.normal(size=400) + 20.0 * (at % 2), "n": at % 5})
+    table.loc[::50, "x"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False, decimal=decimal, sep=";", na_rep="NA")
+    words = ["--decimal", ","] if decimal == "," else []
+    imdh("fit", tmp_path / "t.csv", "-c", "x,n", "-o", tmp_path / "m.npz", "--n-init", "1", "-q", *words)
+    by = tmp_path / "by"
+    imdh("assign", tmp_path / "m.npz", tmp_path / "t.csv", "--keep-all", "--partition-by-cluster", by, *words)
+    if decimal == ",":
+        ran = imdh("assign", tmp_path / "m.npz", by, status=3)
+        assert 'column "x" is text: it holds "' in ran.err
+        assert "hint: add --decimal ," in ran.err
+    again = imdh("assign", tmp_path / "m.npz", by, "--keep", "id,cluster", "--name", "found", *words)
+    got = pd.read_csv(io.StringIO(again.text))
+    assert (got["cluster"] == got["found"]).all()
+    assert sorted(got["found"].value_counts()) == [8, 192, 200]
+    imdh("report", tmp_path / "m.npz", by, *words)
+    words_in_it = pa.table({"x": ["low"] * 40, "n": [1] * 40})
+    pq.write_table(words_in_it, tmp_path / "w.parquet")
+    assert 'column "x" is text' in imdh("assign", tmp_path / "m.npz", tmp_path / "w.parquet", status=3).err
+
+
 def test_a_folder_alone_writes_nothing_to_stdout(world, small, tmp_path):
     data, _ = small
     ran = imdh("assign", world.model, data, "--keep", "x1", "--partition-by-cluster", tmp_path / "by")

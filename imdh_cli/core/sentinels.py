@@ -183,7 +183,7 @@ class Sentinels:
         codes in whose gaps there is hardly another value."""
         codes, low, high = self._codes.get(j, ([], self._low[j], self._high[j]))
         between = sum(n for value, n in values.items() if low <= value <= high and value not in codes)
-        found = [value for value in codes if between <= BETWEEN * values.get(value, 0)]
+        found = [value for value in codes if between <= BETWEEN * values.get(value, -1)]
         values = {value: n for value, n in values.items() if not (low <= value <= high or value in codes)}
         for side in (-1.0, 1.0):
             here = {value: n for value, n in values.items() if side * (value - self._middle[j]) > 0.0}

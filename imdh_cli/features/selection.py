@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from imdh_cli.features.lists import choose_items, lengths
 from imdh_cli.features.matrix import all_bad
 from imdh_cli.features.names import Named, Span, resolve
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec, Items
-from imdh_cli.features.texts import ADVICE, advice
+from imdh_cli.features.texts import ADVICE, advice, are_numbers
 from imdh_cli.params import FeatureParams
 from imdh_cli.sources.base import Source, as_spelled, nearest, typed
 from imdh_cli.sources.nested import is_list, number_fields, vector_length
@@ -107,13 +108,17 @@ def bind_features(source: Source, spec: FeatureSpec) -> None:
         raise DataError(f"{_where(source)}: no data rows, and no header either", "name the data")
     source.expose(spec.source_columns)
     _check_known(source, spec)
-    source.expect(
+    expect = partial(
+        source.expect,
         numbers=spec.numbers,
         texts=spec.texts,
         lengths=spec.lengths,
         nulls=spec.null_values,
-        parse=spec.parsed,
     )
+    expect(parse=spec.parsed)
+    as_text = _numbers_as_text(source, spec)
+    if as_text:
+        expect(parse=(*spec.parsed, *as_text))
     for column in spec.columns:
         kind = kind_of(source.schema.field(column.name))
         if column.name in source.hive_columns:
@@ -122,14 +127,26 @@ def bind_features(source: Source, spec: FeatureSpec) -> None:
             fits, learned = _holds_lists(source, column), f"lists of {column.items.length} numbers"
         else:
             learned = "numbers" if column.levels is None else "text"
-            may_be_text = column.levels is not None or column.parse
+            may_be_text = column.levels is not None or column.parse or column.name in as_text
             fits = kind in ("number", "empty throughout") or (kind == "text" and may_be_text)
         if not fits:
             held = _example(source, column.name) if kind == "text" else ""
+            commas = kind == "text" and are_numbers(source.sample(FEW_ROWS, [column.name]).column(0), ",")
             raise DataError(
                 f'{_where(source)}: column "{column.name}" is {kind}{held}; the model learned {learned}',
-                f'give the column "{column.name}" as the model knows it',
+                "add --decimal ," if commas else f'give the column "{column.name}" as the model knows it',
             )
+
+
+def _numbers_as_text(source: Source, spec: FeatureSpec) -> list[str]:
+    """Columns of text that hold numbers, where the model learned numbers: those that were kept from a CSV."""
+    texts = [
+        name
+        for name in spec.numbers
+        if name not in (*spec.parsed, *source.hive_columns) and kind_of(source.schema.field(name)) == "text"
+    ]
+    cells = source.sample(FEW_ROWS, texts)
+    return [name for name in texts if are_numbers(cells.column(name), source.decimal)]
 
 
 def _holds_lists(source: Source, column: Column) -> bool:

@@ -10,7 +10,7 @@ from imdh_cli.arrow_compute import pc
 from imdh_cli.features.kinds import example, plain
 from imdh_cli.features.spec import MAX_LEVELS
 from imdh_cli.sources.base import typed
-from imdh_cli.sources.csv.numbers import USUAL_NULLS, spelled_plainly, to_numbers
+from imdh_cli.sources.csv.numbers import USUAL_NULLS, Evidence, spelled_plainly, to_numbers
 
 MOSTLY = 0.9  # of the different texts
 _DATE = r"^[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?$|^[0-9]{1,2}:[0-9]{2}(:.*)?$"
@@ -73,6 +73,13 @@ def _fitting(values: pa.Array) -> Sequence[tuple[str, pa.Array]]:
 def _are_numbers(values: pa.Array) -> pa.Array:
     numbers, _ = to_numbers(spelled_plainly(values), pa.array(USUAL_NULLS, pa.string()))
     return pc.is_valid(numbers)
+
+
+def are_numbers(column: pa.ChunkedArray, decimal: str) -> bool:
+    """Whether all cells of a column of text, or nearly all, are numbers in plain spelling or missing."""
+    seen = Evidence()
+    seen.see(plain(column.combine_chunks()).cast(pa.string()), pa.array(USUAL_NULLS, pa.string()), decimal)
+    return seen.numeric
 
 
 def _first(values: pa.Array) -> str:

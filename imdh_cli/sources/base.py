@@ -133,7 +133,7 @@ class Source(Protocol):
     id_columns : known to be an index (pandas metadata).
     absent : columns that some part does not have -> the first such part.
     repeated : names that several columns of a part have -> that part and their places, in words.
-    null_values : as `--null-value` says them, the model's too.
+    null_values : as `--null-value` says them, the model's too. decimal : the point in numbers.
     derived : columns that `expose` made -> the column of the input and the way to the field within it.
     """
 
@@ -149,6 +149,7 @@ class Source(Protocol):
     absent: dict[str, str]
     repeated: dict[str, str]
     null_values: tuple[str, ...]
+    decimal: str
     derived: dict[str, tuple[str, ...]]
 
     @property

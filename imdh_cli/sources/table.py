@@ -67,6 +67,7 @@ class TableSource:
         self._lengths: dict[str, int] = {}
         self._parse: frozenset[str] = frozenset()
         self.null_values = params.null_values or ()
+        self.decimal = params.decimal
         self._restart()
         self.schema = pa.schema([])
         self._unite()
