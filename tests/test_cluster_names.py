@@ -77,6 +77,31 @@ def test_an_empty_name_takes_it_away_and_another_replaces_it(model):
     assert "cluster_names" not in metadata(model)
 
 
+@pytest.mark.parametrize(
+    ("rename", "said"),
+    [
+        ("2=a,4=a", "2 clusters would be called a"),
+        ("2= Nordics", "2 clusters would be called Nordics"),
+        ("2=a,2=b", "cluster 2 is named twice"),
+    ],
+)
+def test_no_two_clusters_have_one_name(model, rename, said):
+    before = model.read_bytes()
+    assert said in one_line_error(imdh("prune", model, "--rename", rename, status=2).err)
+    assert model.read_bytes() == before
+
+
+def test_names_can_be_exchanged(model):
+    imdh("prune", model, "--rename", '1="Alps, high",3=Nordics')
+    assert names(model) == ["Alps, high", None, "Nordics", None]
+
+
+def test_a_node_out_of_sight_gives_up_a_name_that_goes_to_another(model):
+    imdh("prune", model, "-k", 1, "--rename", "1=Nordics")
+    imdh("prune", model, "-k", 4)
+    assert names(model) == [None, None, "Alps, high", None]
+
+
 @pytest.mark.parametrize("rename", ["0=a", "5=a", "x=a", "Nordics", "1:a", "=a", "-1=a", "1=" + 1001 * "a"])
 def test_what_names_no_cluster_is_refused_and_nothing_written(model, rename):
     before = model.read_bytes()

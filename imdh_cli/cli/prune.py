@@ -27,7 +27,8 @@ class PruneOptions:
     params: Given[PruneParams]
     rename: tuple[str, ...] = option(
         (),
-        "Name clusters, as numbered after this pruning; their tree nodes keep the names. 1= takes one away.",
+        "Name clusters, as numbered after this pruning, no two alike; their tree nodes keep the names. "
+        "1= takes one away.",
         metavar="1=NAME,2=NAME",
     )
     output: str | None = option(

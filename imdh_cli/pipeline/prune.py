@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -51,15 +52,16 @@ def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
 def rename(model: Model, items: Sequence[str]) -> Model:
     """The same model with names of clusters, which their tree nodes keep whatever the number of clusters.
 
-    items : `3=Nordics`, a cluster's number and its name; none takes the name away
+    items : `3=Nordics`, a cluster's number and its name; none takes the name away. A node that is no cluster
+    now gives up a name that goes to another.
 
     Raises
     ------
     UsageError
-        When an item is something else, or there is no such cluster.
+        When an item is something else, or there is no such cluster, or two would have one name.
     """
-    names = dict(model.metadata.get("cluster_names", {}))
     nodes = pruning.cluster_nodes(model.cluster_of_leaf, model.counts)
+    given: dict[str, str] = {}
     for item in items:
         number, equals, name = item.partition("=")
         if not equals or not (number.strip().isascii() and number.strip().isdigit()):
@@ -72,8 +74,19 @@ def rename(model: Model, items: Sequence[str]) -> Model:
             )
         if len(name) > MAX_NAME:
             raise UsageError(f"--rename {number}=...: a name has at most {MAX_NAME} characters")
-        names[str(nodes[int(number) - 1])] = name.strip()
-    named = {node: name for node, name in names.items() if name}
+        node = str(nodes[int(number) - 1])
+        if node in given:
+            raise UsageError(f"--rename: cluster {int(number)} is named twice", "give it one name")
+        given[node] = name.strip()
+    shown, new = set(map(str, nodes)), set(given.values())
+    old = model.metadata.get("cluster_names", {})
+    kept = {node: name for node, name in old.items() if node in shown or name not in new}
+    named = {node: name for node, name in (kept | given).items() if name}
+    for name, n in sorted(Counter(named[node] for node in shown & named.keys()).items()):
+        if n > 1:
+            raise UsageError(
+                f"--rename: {n} clusters would be called {name}", "give each its own, as in 1=North,2=South"
+            )
     metadata = {key: value for key, value in model.metadata.items() if key != "cluster_names"}
     return replace(model, metadata=metadata | ({"cluster_names": named} if named else {}))
 

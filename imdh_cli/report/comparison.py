@@ -37,8 +37,11 @@ class Comparison:
     @property
     def names_to_carry(self) -> tuple[str, ...]:
         """What `imdh prune OTHER --rename` would be told: names of this model's clusters, where they fit."""
+        taken = {m.other_name for m in self.matches}
         return tuple(
-            f"{m.other}={m.name}" for m in self.matches if m.name and not m.other_name and m.jaccard >= SAME
+            f"{m.other}={m.name}"
+            for m in self.matches
+            if m.name and not m.other_name and m.name not in taken and m.jaccard >= SAME
         )
 
     def to_dict(self) -> dict[str, Any]:
