@@ -52,10 +52,13 @@ def output_errors(name: str) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
-        raise OutputError(
-            f"cannot write {name}: {why[:1].lower()}{why[1:]}", _HINTS.get(error.errno or 0)
-        ) from error
+        raise unwritten(name, error) from error
+
+
+def unwritten(name: str, error: OSError) -> OutputError:
+    """What to raise or to tell where `name` could not be written."""
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return OutputError(f"cannot write {name}: {why[:1].lower()}{why[1:]}", _HINTS.get(error.errno or 0))
 
 
 def is_special(path: Target) -> bool:

@@ -92,7 +92,7 @@ def test_no_two_clusters_have_one_name(model, rename, said):
 
 
 def test_names_can_be_exchanged(model):
-    imdh("prune", model, "--rename", '1="Alps, high",3=Nordics')
+    imdh("prune", model, "--rename", '"1=Alps, high",3=Nordics')
     assert names(model) == ["Alps, high", None, "Nordics", None]
 
 

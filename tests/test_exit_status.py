@@ -274,14 +274,19 @@ def test_what_goes_to_stdout_goes_there_alone(folder):
         "imdh assign m.npz t.csv -o /dev/full",
         "imdh assign m.npz t.csv > /dev/full",
         "imdh report m.npz > /dev/full",
+        "imdh report m.npz --html - > /dev/full",
+        "imdh prune m.npz --table > /dev/full",
+        "imdh sql m.npz > /dev/full",
+        "imdh fit t.csv -n -q > /dev/full",
+        "imdh fit --help > /dev/full",
     ],
 )
-def test_a_full_device_is_an_error(folder, line):
+def test_a_full_device_is_an_error_with_a_hint(folder, line):
     ran = shell(line, folder)
     assert ran.status == 1
-    said = one_line_error(ran.err).lower()
-    assert "no space left on device" in said
-    assert "bug" not in said
+    said, hint = ran.err.splitlines()
+    assert re.fullmatch("error: cannot write (standard output|/dev/full): no space left on device", said)
+    assert hint == "hint: free some space, or write elsewhere"
 
 
 def test_a_full_disk_leaves_the_old_output(folder, tmp_path):

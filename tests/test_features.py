@@ -710,7 +710,7 @@ def test_a_column_with_one_value_far_behind_is_not_empty(tmp_path):
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
-        ("{} kg", 'left out "b" (such as "0 kg"): text (numbers with units; write plain numbers'),
+        ("{} kg", 'left out "b" (such as "0 kg"): text (numbers with units; sed -E'),
         ("2020-01-{:02}", 'left out "b" (such as "2020-01-00"): text (dates or times; convert them'),
         ("name{}", 'left out "b" (such as "name0"): text (more than 100 different texts; group'),
         ('"{},000"', 'left out "b" (such as "0,000"): text (numbers as text; --parse b uses it)'),

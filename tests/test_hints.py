@@ -269,6 +269,37 @@ def test_the_cell_that_is_shown_is_the_columns_own(tmp_path: Path) -> None:
     assert 'left out "price" (such as "$0.50") and "share" (such as "1.0%"): text (numbers with units' in err
 
 
+@pytest.mark.parametrize(
+    "cell",
+    ["{n}%", "{n}.5 %", "${n}", "-${n}", "€{n}", "{n} EUR", "USD {n}.25", "{n}kg", "{n}/h", "{n}°C"],
+)
+def test_units_are_taken_away_by_the_command_of_the_hint(cell: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines("b,code", cell, "3kg{n}"))
+    refused = shell("imdh fit t.csv -c b -o m.npz", tmp_path)
+    assert f'column "b" is text, not numbers: it holds "{cell.format(n=0)}"' in refused.err
+    command = re.search("hint: numbers with units; (sed .*) uses them", refused.err)
+    assert command, refused.err
+    done = shell(command[1].replace("FILE", "t.csv") + " -o m.npz", tmp_path)
+    assert "40 rows used of 40, 1 feature," in done.err, done.err
+    taken = shell(command[1].partition(" FILE")[0] + " t.csv", tmp_path).out.decode()
+    assert [line.split(",")[1] for line in taken.splitlines()[1:]] == [f"3kg{i * i % 23}" for i in range(40)]
+
+
+def test_one_number_with_a_unit_among_others_is_told_how_to_lose_it(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines("b", "{n}.5", "") + "12 %,\n")
+    refused = shell("imdh fit t.csv -c b -o m.npz", tmp_path)
+    assert '"12 %" is not a number' in refused.err
+    command = re.search("""take "%" away: (sed -E '.*'),""", refused.err)
+    assert command, refused.err
+    done = shell(f"{command[1]} t.csv | imdh fit - -c b -o m.npz", tmp_path)
+    assert "41 rows used of 41" in done.err, done.err
+
+
+def test_numbers_of_several_units_are_not_made_alike(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines("b,a", "{n} kg", "{n}") + "5 g,1\n")
+    assert "write plain numbers, of one unit, to use them" in shell("imdh fit t.csv -o m.npz", tmp_path).err
+
+
 def test_one_reason_for_a_column_and_not_two(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("a;b", "1,{n}", "{n}", sep=";"))
     err = shell("imdh fit t.csv -o m.npz", tmp_path).err

@@ -128,7 +128,10 @@ def _outcome() -> int:
         if debug:
             _traceback()
         _silence(sys.stdout)
-        _tell(f"{error.filename or 'standard output'}: {error.strerror or error}", None)
+        if error.filename:
+            _tell(f"{error.filename}: {error.strerror or error}", None)
+        else:
+            _tell_unwritten(error)
         return ExitStatus.FAILED
     except Exception as error:
         if debug:
@@ -184,6 +187,13 @@ def _tell(message: str, hint: str | None, *, kind: str = "error") -> None:
         sys.stderr.flush()
 
 
+def _tell_unwritten(error: OSError) -> None:
+    from imdh_cli.atomic import unwritten
+
+    said = unwritten("standard output", error)
+    _tell(said.message, said.hint)
+
+
 def _usage_hint(error: click.UsageError) -> str:
     for word in sys.argv[1:]:
         if word.startswith("-") and len(word) > 1 and os.path.exists(word):
@@ -220,7 +230,7 @@ def _leave(status: int) -> NoReturn:
     except OSError as error:
         _silence(sys.stdout)
         if status == ExitStatus.DONE:  # else the error is known already
-            _tell(f"standard output: {error.strerror}", None)
+            _tell_unwritten(error)
         status = ExitStatus.FAILED
     try:
         sys.stderr.flush()

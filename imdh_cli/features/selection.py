@@ -410,7 +410,9 @@ def _text_advice(source: Source, names: Sequence[str]) -> dict[str, tuple[str, s
     readable = _readable(source, [n for n in names if n not in source.absent])
     sample = source.sample(max(100, min(2000, SAMPLE_CELLS // 10 // len(names))), readable)
     commas = [n for n in names if any("(--decimal ,)" in note and f'"{n}"' in note for note in source.notes)]
-    known = advice({n: sample.column(n) for n in names if n in sample.column_names}, commas)
+    known = advice(
+        {n: sample.column(n) for n in names if n in sample.column_names}, commas, typed_source=source.typed
+    )
     return {n: known.get(n, (ADVICE["category"], "")) for n in names}
 
 

@@ -139,8 +139,12 @@ class _Part:
         self._appender = _Appender(path)
         self._tap = Tap(self._appender)  # type: ignore[arg-type]
         self._schema = schema
-        self._writer = parquet_writer(self._tap, schema)
-        self._appender.release()
+        try:
+            self._writer = parquet_writer(self._tap, schema)
+            self._appender.release()
+        except BaseException:  # else Arrow's writer closes itself later, into a file that is gone
+            self.shut()
+            raise
         self._waiting: list[pa.RecordBatch] = []
         self.waiting_rows = self.waiting_bytes = 0
 

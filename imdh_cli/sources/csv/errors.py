@@ -11,7 +11,7 @@ import pyarrow as pa
 from imdh_cli.errors import DataError
 from imdh_cli.sources.base import typed
 from imdh_cli.sources.csv.dialect import comment_hint, undecodable
-from imdh_cli.sources.csv.numbers import spelled_plainly, to_numbers
+from imdh_cli.sources.csv.numbers import Unit, spelled_plainly, to_numbers, without_units
 from imdh_cli.sources.csv.parser import Fault, Layout
 from imdh_cli.sources.csv.scanner import MAX_RECORD
 
@@ -70,6 +70,8 @@ def _word_hint(fault: Fault, layout: Layout, name: str, *, first: bool, free: bo
 def word_hint(column: str, value: str, *, free: bool) -> str:
     """What to do about a word among numbers; `free` as of `fault_error`."""
     options = [f"add {_null_option(value)}", SKIP]
+    if (unit := Unit.of(value)) is not None:
+        options.append(f'take "{unit.text.strip()}" away: {without_units([unit])}')
     if free:
         options.append(f"leave the column out: {_exclusion(column)}")
     return ", ".join(options[:-1]) + f", or {options[-1]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +26,10 @@ _DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
 
 _MINUS = "\u2212\u2012\u2013\ufe63\uff0d"  # signs and dashes that stand for one
 _BLANKS = " \u00a0\u2007\u2009\u202f'\u2019"
+
+_SIGN = r"[^\w\s+.,:;'\"()\[\]{}-]"  # %, $ and the like, but no quote, bracket, minus or mark
+_BEFORE, _BEHIND = rf"{_SIGN}\s*|[A-Z]{{3}}\s+", rf"\s*(?:{_SIGN}|[^\W\d_]){{1,6}}"
+_QUANTITY = re.compile(rf"[+-]?({_BEFORE})?[+-]?[0-9][0-9.,'\s]*?({_BEHIND})?")
 
 MOSTLY = 0.9
 FEW = 3
@@ -128,6 +134,44 @@ class Evidence:
             return True
         share = self.numbers / (self.numbers + self.words)
         return share >= MOSTLY or (share >= 0.5 and len(self.some_words) <= FEW)
+
+
+@dataclass(frozen=True, order=True)
+class Unit:
+    """What stands beside a number, before it or behind it, with the blanks between."""
+
+    text: str
+    before: bool
+
+    @classmethod
+    def of(cls, cell: str) -> Unit | None:
+        """The unit of `12%`, `$5` or `1.2 EUR`; None for anything else."""
+        found = _QUANTITY.fullmatch(cell.strip())
+        before, behind = found.groups() if found else (None, None)
+        if (before is None) == (behind is None):
+            return None
+        return cls(before or behind or "", before is not None)
+
+    @property
+    def _script(self) -> str:
+        """Of letters only where no other letter or digit is beside them: `3kg4` is a code."""
+        text = re.sub(r"([][\\.*^$()+?{}|/])", r"\\\1", self.text)
+        if self.before:
+            return (
+                rf"s/(^|[^[:alnum:]]){text}([0-9])/\1\2/g"
+                if self.text[0].isalpha()
+                else rf"s/{text}([0-9])/\1/g"
+            )
+        return (
+            rf"s/([0-9]){text}([^[:alnum:]]|$)/\1\2/g"
+            if self.text[-1].isalpha()
+            else rf"s/([0-9]){text}/\1/g"
+        )
+
+
+def without_units(units: Iterable[Unit]) -> str:
+    """The command for a file of text that takes units away."""
+    return f"sed -E {shlex.quote('; '.join(unit._script for unit in units))}"
 
 
 def all_numbers(cells: Sequence[str], decimal: str = ".") -> bool:
