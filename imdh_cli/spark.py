@@ -1,8 +1,8 @@
 """`fit`, `recount` and `assign` on a Spark DataFrame: the model goes to the data.
 
-Only `select`, `mapInArrow`, `repartition` and `toArrow` are called, which classic Spark (3.5 and 4), Spark
-Connect and Sail all have. A fit reads the data twice: once for column moments and a sample, from which the
-tree is learned on the driver, and once to count all rows under it. The model is the one that the commands
+Only `select`, `range`, `mapInArrow`, `repartition` and `toArrow` are called, which classic Spark (3.5 and 4),
+Spark Connect and Sail all have. A fit reads the data twice: once for column moments and a sample, from which
+the tree is learned on the driver, and once to count all rows under it. The model is the one that the commands
 read and write.
 """
 
@@ -12,10 +12,11 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
@@ -33,15 +34,18 @@ from imdh_cli.pipeline.assign import Labeller, label_schema
 from imdh_cli.report.suspects import warn
 from imdh_cli.runtime import usable_threads
 from imdh_cli.sources.memory import table_source
+from imdh_cli.sources.nulls import Nulls
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PART = "imdh_part"  # the number of its partition beside every row: not every server tells it otherwise
+PART = "imdh_part"
+NUMBERS = frozenset(["byte", "short", "integer", "long", "float", "double"])  # types that are cast to doubles
 ROW = "imdh_row"
 PIECES = f"{PART} long, piece binary"
 FIRST_ROWS = 20_000  # from which types and identifiers are told, as those of a file
 RUN_ROWS = 1000  # of an identifier, on average, before it begins again
+FEW_PARTS = 16  # whose counts the driver merges itself
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -169,8 +173,8 @@ def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **opt
     ------
     ImdhError
         For a column that is not there or is no number, for more clusters than there are leaves, and as `fit`
-        for workers, of which one labels a first row. What is found in later rows comes with the action that
-        asks for them.
+        for workers, of which one is tried. No row is read: what is wrong with one, such as a missing cell
+        with missing="error", is Spark's error of the action that asks for it.
     """
     from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -184,30 +188,33 @@ def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **opt
     new = label_schema(params, pa.schema([]))
     own = [(f.dataType, f.nullable) for f in df.schema.fields]
     types = [*own, *((kinds[str(f.type)], f.name != params.name) for f in new)]
-    schema = StructType([StructField(_place(i), *kind) for i, kind in enumerate(types)])
-    worker = partial(
-        _label, names=df.columns, model=parts.slim(model), params=params, missing=missing, reading=reading
-    )
-    rows = _plain_names(df)
-    with _driver_errors():  # what stops a worker from the first row on, such as that it has no imdh
-        rows.limit(1).mapInArrow(worker, schema).count()
-    return rows.mapInArrow(worker, schema).toDF(*df.columns, *new.names)
+    names = [*df.columns, *new.names]
+    plain = _are_plain(names)  # other names after the fact: Spark copies the rows for that
+    sent = names if plain else [_place(i) for i in range(len(names))]
+    schema = StructType([StructField(name, *kind) for name, kind in zip(sent, types, strict=True)])
+    slim = parts.slim(model)
+    how: dict[str, Any] = {"model": slim, "params": params, "missing": missing, "reading": reading}
+    worker = partial(_label, names=df.columns, sent=sent, **how)
+    with _driver_errors():  # what stops a worker, such as that it has no imdh
+        _to_arrow(df.sparkSession.range(0, 1, 1, 1).mapInArrow(partial(_none, worker=worker), "none long"))
+    labelled = (df if plain else _plain_names(df)).mapInArrow(worker, schema)
+    return labelled if plain else labelled.toDF(*names)
 
 
 # -- on the workers
 
 
-def _profile(batches: Batches, *, spec: FeatureSpec, **how: Any) -> Batches:
-    part, batches = _numbered(batches, spec)
+def _profile(batches: Batches, *, layout: _Layout, **how: Any) -> Batches:
+    part, batches = layout.numbered(batches)
     if part is not None:
-        for piece in parts.pack_profile(parts.profile(batches, spec, part=part, **how)):
+        for piece in parts.pack_profile(parts.profile(batches, part=part, **how)):
             yield _piece(part, piece)
 
 
-def _count(batches: Batches, *, spec: FeatureSpec, first_rows: dict[int, int], **how: Any) -> Batches:
-    part, batches = _numbered(batches, spec)
+def _count(batches: Batches, *, layout: _Layout, first_rows: dict[int, int], **how: Any) -> Batches:
+    part, batches = layout.numbered(batches)
     if part is not None:
-        yield _piece(part, parts.count(batches, spec, first_row=first_rows.get(part, 0), **how).pack())
+        yield _piece(part, parts.count(batches, first_row=first_rows.get(part, 0), **how).pack())
 
 
 def _merge(batches: Batches) -> Batches:
@@ -217,19 +224,48 @@ def _merge(batches: Batches) -> Batches:
         yield _piece(found[0][0], merged)
 
 
-def _label(batches: Batches, *, names: list[str], model: Model, params: AssignParams, **how: Any) -> Batches:
+def _label(
+    batches: Batches, *, names: list[str], sent: list[str], model: Model, params: AssignParams, **how: Any
+) -> Batches:
     named = (batch.rename_columns(names) for batch in batches)
     for batch in parts.label(named, model, params, **how):
-        yield batch.rename_columns([_place(i) for i in range(batch.num_columns)])
+        yield batch.rename_columns(sent)
 
 
-def _numbered(batches: Batches, spec: FeatureSpec) -> tuple[int | None, Batches]:
-    """The partition's number and its batches of `_inputs`; None for a partition without rows."""
-    filled = (batch.rename_columns([PART, *spec.source_columns]) for batch in batches if batch.num_rows)
-    first = next(filled, None)
-    if first is None:
-        return None, iter(())
-    return int(first.column(0)[0].as_py()), itertools.chain([first], filled)
+def _none(batches: Batches, *, worker: Callable[[Batches], Batches]) -> Batches:
+    """No rows, by a worker that has what `worker` takes."""
+    for _ in batches:
+        yield from worker(iter(()))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How `_inputs` sends columns to the workers.
+
+    numbers : those in one array of doubles, behind the number of the partition, which not every server tells
+    otherwise. Spark writes it in two thirds of the time of as many columns. others : what follows it.
+    columns : of both, in the order in which they are read.
+    """
+
+    numbers: tuple[str, ...]
+    others: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def numbered(self, batches: Batches) -> tuple[int | None, Batches]:
+        """The partition's number and its batches; None for a partition without rows."""
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return None, iter(())
+        part = int(first.column(0).flatten()[0].as_py())
+        return part, map(self._apart, itertools.chain([first], filled))
+
+    def _apart(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Each column by its name; NULL within the array is NaN, which means missing, too."""
+        cells = batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
+        arrays = dict(zip(self.numbers, map(pa.array, np.ascontiguousarray(cells[:, 1:].T)), strict=True))
+        arrays |= zip(self.others, batch.columns[1:], strict=True)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.columns], names=list(self.columns))
 
 
 def _piece(part: int, data: bytes) -> pa.RecordBatch:
@@ -304,38 +340,56 @@ def _bind(df: DataFrame, model: Model) -> None:
 def _profiled(
     df: DataFrame, spec: FeatureSpec, fraction: float, seed: int, reading: SourceParams | None = None
 ) -> parts.Profile:
-    worker = partial(_profile, spec=spec, fraction=fraction, seed=seed, reading=reading)
     with _driver_errors():
-        pieces = _gathered(_inputs(df, spec).mapInArrow(worker, PIECES))
+        rows, layout = _inputs(df, spec)
+        worker = partial(_profile, layout=layout, spec=spec, fraction=fraction, seed=seed, reading=reading)
+        pieces = _gathered(rows.mapInArrow(worker, PIECES))
         return parts.merge_profiles(pieces, len(spec.names))
 
 
 def _counted(df: DataFrame, first_rows: dict[int, int], *, spec: FeatureSpec, **how: Any) -> parts.Counts:
-    worker = partial(_count, spec=spec, first_rows=first_rows, **how)
     with _driver_errors():
-        counts = _inputs(df, spec).mapInArrow(worker, PIECES)
-        # On as many workers as their size is worth (Spark says how many), before they come to the driver.
-        merged = parts.merge_counts(_gathered(counts.repartition(PART).mapInArrow(_merge, PIECES)))
+        rows, layout = _inputs(df, spec)
+        worker = partial(_count, layout=layout, spec=spec, first_rows=first_rows, **how)
+        counts = rows.mapInArrow(worker, PIECES)
+        if not 0 < len(first_rows) <= FEW_PARTS:
+            # On as many workers as their size is worth (Spark says how many), before they come to the driver.
+            counts = counts.repartition(PART).mapInArrow(_merge, PIECES)
+        merged = parts.merge_counts(_gathered(counts))
     if merged is None:
         raise DataError("there are no rows", "a model is learned from rows")
     return parts.Counts.unpack(merged)
 
 
-def _inputs(df: DataFrame, spec: FeatureSpec) -> DataFrame:
-    """The number of the partition and the columns that are read, in their order."""
-    part = F.spark_partition_id().cast("long").alias(PART)
-    return _plain_names(df.select(part, *(_column(df, name) for name in spec.source_columns)))
+def _inputs(df: DataFrame, spec: FeatureSpec) -> tuple[DataFrame, _Layout]:
+    """The columns that are read, and how they are sent."""
+    names = spec.source_columns
+    columns = {name: _column(df, name) for name in names}
+    types = [f.dataType.typeName() for f in df.select(*columns.values()).schema.fields]
+    # As the types they have where these matter: to what stands for a missing value, and to codes.
+    nulls = Nulls.of(spec.null_values, names)
+    alone = {*spec.texts, *spec.parsed, *spec.lengths, *(name for name in names if nulls.texts(name))}
+    numbers = [n for n, kind in zip(names, types, strict=True) if kind in NUMBERS and n not in alone]
+    others = [name for name in names if name not in numbers]
+    cells = F.array(*[c.cast("double") for c in (F.spark_partition_id(), *(columns[n] for n in numbers))])
+    rows = _plain_names(df.select(cells, *(columns[n] for n in others)))
+    return rows, _Layout(tuple(numbers), tuple(others), tuple(names))
 
 
 def _plain_names(df: DataFrame) -> DataFrame:
-    """Columns by their places: classic Spark's `mapInArrow` stumbles over a name with a dot or a backtick,
-    and over one that several have. UsageError for what is no DataFrame."""
+    """Columns by their places, for names that are not plain. UsageError for what is no DataFrame."""
     if not hasattr(df, "mapInArrow"):
         raise UsageError(
             f"a {type(df).__name__} where a DataFrame of Spark belongs",
             "imdh_cli.fit and imdh_cli.assign take tables in memory",
         )
     return df.toDF(*map(_place, range(len(df.columns))))
+
+
+def _are_plain(names: list[str]) -> bool:
+    """Whether classic Spark's `mapInArrow` takes them: it stumbles over a name with a dot or a backtick, and
+    over one that several have."""
+    return all(map(re.compile(r"\w+").fullmatch, names)) and len({*map(str.casefold, names)}) == len(names)
 
 
 def _place(i: int) -> str:

@@ -295,7 +295,7 @@ def test_a_parser_of_each_dialect_reads_the_same_labels_of_a_long_expression(wor
 
 
 @pytest.mark.usefixtures("always_long")
-@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "snowflake"])
 def test_columns_named_as_an_expression_names_its_values_are_told_apart(dialect):
     """One that is a feature in no cut: only its guard is there."""
     made = make(depth=3, d=3, k=4, n=2000, names=["z", "z0", "z1"], clusters=4)
@@ -447,11 +447,8 @@ def test_a_hundred_columns_and_fifty_clusters_take_less_than_250_kb(wide, dialec
     assert text.count("WHEN") == len(cuts) + 101
     assert len(re.findall(r" \* (imdh.)?(imdh_)?z\d", text)) == 100 * len(cuts)
     case = expression(wide, dialect, clusters=50)
-    if dialect == "snowflake":
-        assert len(case.encode()) < 750_000
-    else:
-        assert len(case.encode()) < 250_000
-        assert len(re.findall(r" \* z\[?\d", case)) == 100 * len(cuts)
+    assert len(case.encode()) < 250_000
+    assert len(re.findall(r" \* z\[?\d", case)) == 100 * len(cuts)
 
 
 def test_only_a_coefficient_of_exactly_nought_is_left_out():

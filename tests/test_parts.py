@@ -217,12 +217,17 @@ def test_no_rows_at_all_are_an_error():
 NINE = {"x": np.zeros(9)}
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"nonsense", parts.pack(NINE)[:-9], parts.pack(NINE, compress=False)[:-9]]
-)
+@pytest.mark.parametrize("damage", [b"", b"nonsense", parts.pack(NINE)[:-9]])
 def test_a_damaged_piece_is_a_model_error(damage):
     with pytest.raises(ModelError, match="damaged"):
         parts.unpack(damage)
+
+
+def test_a_damaged_piece_of_a_sample_is_a_model_error():
+    found = parts.profile(table().to_batches(), SPEC, fraction=1.0, seed=0, part=0)
+    _, sample = parts.pack_profile(found)
+    with pytest.raises(ModelError, match="damaged"):
+        parts.merge_profiles([sample[:-9]], 3)
 
 
 def test_a_slim_model_is_small():

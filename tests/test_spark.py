@@ -25,7 +25,7 @@ from tests.cli import ROOT, imdh
 from tests.models import make_model
 from tests.test_readme import python_blocks
 
-pytest.importorskip("pyspark")
+F = pytest.importorskip("pyspark.sql.functions")
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark's own, of its neighbours' versions
 
 
@@ -253,12 +253,6 @@ def test_text_becomes_features_with_all_its_levels(engine, df):
         (lambda e, df: e.fit(df.limit(0)), "no data rows|no rows"),
         (lambda e, df: e.fit(df, columns=["x.`1`"], missing="error"), "the value is missing"),
         (lambda e, df: e.recount(df, e.fit(df, exclude=["truth"]), missing="error"), "the value is missing"),
-        (
-            lambda e, df: e.assign(
-                df.where("isnan(`x.``1```)"), e.fit(df, exclude=["truth"]), missing="error"
-            ),
-            "the value is missing",
-        ),
         (lambda e, df: e.fit([1.0]), "a list where a DataFrame of Spark belongs"),
         (lambda e, df: e.fit(df, exclude=["truth"], sample_rows=0), "sample_rows=0"),
         (lambda e, df: e.assign(df.select("id", "word"), e.fit(df, exclude=["truth"])), 'no columns "x.`0`"'),
@@ -270,6 +264,17 @@ def test_what_cannot_be_is_one_error_on_the_driver(engine, df, what, message):
     with pytest.raises(ImdhError, match=message) as caught:
         what(engine, df)
     assert "\n" not in caught.value.message
+
+
+def test_no_row_is_read_before_labels_are_asked_for(engine, session, df):
+    """The DataFrame may be costly to make; what is wrong with a cell comes with the action."""
+    model = engine.fit(df, exclude=["truth"])
+    never = df.withColumn("id", F.raise_error("a row is read").cast("long"))
+    labelled = engine.assign(never, model)
+    with pytest.raises(Exception, match="a row is read"):
+        labelled.toArrow()
+    with pytest.raises(Exception, match=r'the DataFrame, column "x\.`1`": the value is missing'):
+        engine.assign(df, model, missing="error").toArrow()
 
 
 def test_a_name_that_several_columns_have_is_an_error_where_it_is_used(engine, session):

@@ -48,12 +48,14 @@ class Once:
     """How an expression gives values names, since it has no FROM.
 
     value : a value and its name where they are listed; name : in the label, by prefix and place from 0.
-    whole : of the values, the label and the prefix.
+    whole : of the values, the label and the prefix. lazy : it takes no NULL, and is reckoned only where cells
+    were found to be usable.
     """
 
     value: str
     name: str
     whole: str
+    lazy: bool = False
 
 
 _SUBQUERY = "(SELECT {label}\n  FROM (\n  SELECT\n    {values}%s\n) AS imdh)"
@@ -68,8 +70,8 @@ class Dialect:
     its place from 0, NULL where it has no such; length : of a list, NULL where that is. key : names with the
     same key mean one column. refused : what no name may hold. without : the keyword of
     `SELECT * EXCLUDE (...)`, or None where an inner query is joined sideways (LATERAL) instead; fence : at
-    the end of that. once : how an expression has each value once, or None where it is not known to be
-    possible. raises_underflow : whether a product too small for a double is an error, not 0.
+    the end of that. once : how an expression has each value once. raises_underflow : whether a product too
+    small for a double is an error, not 0.
     """
 
     text: Callable[[str], str]
@@ -84,7 +86,7 @@ class Dialect:
     refused: str | None = None
     without: str | None = None
     fence: str = ""
-    once: Once | None = Once("{value} AS {name}", "{prefix}{place}", _SUBQUERY % "")
+    once: Once = Once("{value} AS {name}", "{prefix}{place}", _SUBQUERY % "")
     raises_underflow: bool = False
 
 
@@ -140,7 +142,8 @@ DIALECTS = {
         without="EXCEPT",
     ),
     # Whether a number with an exponent is a FLOAT is documented nowhere. As a NUMBER it would be cut at 37
-    # decimal places; text that is cast is sure. Correlated subqueries are promised in WHERE alone.
+    # decimal places; text that is cast is sure. Correlated subqueries are promised in WHERE alone. Of a typed
+    # array a lambda takes typed elements; whether one made of NULLs and numbers can be typed is not said.
     "snowflake": Dialect(
         text=lambda text: _doubled("'")(text.replace("\\", "\\\\")),
         name=_doubled('"'),
@@ -148,7 +151,12 @@ DIALECTS = {
         item="{}[{}]::FLOAT".format,
         length="ARRAY_SIZE({})",
         number="'{}'::FLOAT".format,
-        once=None,
+        once=Once(
+            "{value}",
+            "{prefix}[{place}]",
+            "TRANSFORM([[\n    {values}]]::ARRAY(ARRAY(FLOAT)), {prefix} -> {label})[0]",
+            lazy=True,
+        ),
         key=str,
         without="EXCLUDE",
     ),

@@ -151,11 +151,14 @@ class _Labels:
         plain = {j: self._z(j, *columns[j], guarded=not self.skips) for j in at}
         label = self._label(plain, raw=True)
         once = self.dialect.once
-        if at and len(label) > LONG and once is not None:
+        if at and len(label) > LONG:
             prefix = self._free("z")
             own = {j: once.name.format(prefix=prefix, place=place) for place, j in enumerate(at)}
-            values = [once.value.format(value=self._z(j, *columns[j], guarded=True), name=own[j]) for j in at]
-            label = once.whole.format(values=",\n    ".join(values), label=self._label(own), prefix=prefix)
+            cells = plain if once.lazy else {j: self._z(j, *columns[j], guarded=True) for j in at}
+            values = ",\n    ".join(once.value.format(value=cells[j], name=own[j]) for j in at)
+            inner = self._side(self.root, own, "  ") if once.lazy else self._label(own)
+            label = once.whole.format(values=values, label=inner, prefix=prefix)
+            label = self._guarded(label, {}) if once.lazy else label
         return label + "\n"
 
     # --- its parts ------------------------------------------------------------------------------------
@@ -170,7 +173,10 @@ class _Labels:
 
     def _label(self, z: dict[int, str], *, raw: bool = False) -> str:
         """The CASE over all. z : how each standardised column is written; raw: these fail on broken cells."""
-        tree = self._side(self.root, z, "  ")
+        return self._guarded(self._side(self.root, z, "  "), {} if raw else z)
+
+    def _guarded(self, tree: str, known: dict[int, str]) -> str:
+        """-1 where a row cannot be labelled. known : standardised columns that are NULL then."""
         lists = [column for column in self.model.spec.columns if column.items is not None]
         if not self.skips:  # a list of another length is a row that cannot be read, whatever stands for cells
             other = [self._length(column, "<>") for column in lists]
@@ -178,8 +184,7 @@ class _Labels:
         usable = [self._length(column, "=") for column in lists]
         for j, (column, place) in enumerate(self._columns()):
             if column.levels is None or place == 0:
-                known = j in z and not raw
-                usable.append(f"{z[j]} IS NOT NULL" if known else self._usable(column, place))
+                usable.append(f"{known[j]} IS NOT NULL" if j in known else self._usable(column, place))
         return f"CASE WHEN {_chain(usable, ' AND ')} THEN\n  {tree}\n  ELSE -1 END"
 
     def _side(self, side: Cut | int, z: dict[int, str], indent: str) -> str:
