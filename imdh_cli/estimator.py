@@ -6,7 +6,7 @@ Needs scikit-learn, which the commands do not: `pip install 'imdh[sklearn]'`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -22,6 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from imdh_cli.core.learn import Learned, learn
+from imdh_cli.core.logs import signed_log
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.sentinels import Sentinels
 from imdh_cli.errors import ImdhError
@@ -29,7 +30,7 @@ from imdh_cli.features import Column, FeatureSpec
 from imdh_cli.model import Model
 from imdh_cli.model.build import Provenance, build, check_range, describe, prune, suspects_of
 from imdh_cli.model.metadata import doubted
-from imdh_cli.params import FitParams, LearnParams, Missing, PruneParams
+from imdh_cli.params import MAX_DEPTH, FitParams, LearnParams, Missing, PruneParams
 from imdh_cli.pipeline.assign import Labeller
 from imdh_cli.pipeline.prune import reprune
 from imdh_cli.report.suspects import warn
@@ -47,8 +48,10 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     ----------
     n_clusters : int, optional
         By default it is chosen from the tree.
-    depth : int
-        Split levels: up to 2^depth leaves.
+    depth : int or "auto"
+        Split levels: up to 2^depth leaves. By default 8, and 10 where the eighth still divides clusters.
+    log : sequence of str or int, optional
+        Features of very unequal amounts, by name or place: learned from as sign(x) log(1 + abs(x)).
     min_size : int
         A node with fewer rows is no cluster of its own.
     max_clusters : int, optional
@@ -71,7 +74,8 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         0 to K - 1 from left to right in the tree, -1 for a row that was skipped. Not after `partial_fit`.
     n_clusters_ : int
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        Means of the rows counted, in the units of X.
+        Means of the rows counted, in the units of X; of features in `log` the means of their logarithms, back
+        in these units.
     clarity_ : {"clear", "close", "none", "given"}
         How sure the number of clusters is; `alternatives_` are other numbers worth a look.
     n_features_in_, feature_names_in_
@@ -95,7 +99,8 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self,
         n_clusters: int | None = None,
         *,
-        depth: int = 8,
+        depth: int | Literal["auto"] = "auto",
+        log: Sequence[str | int] | None = None,
         min_size: int = 1,
         max_clusters: int | None = None,
         passes: int | Literal["auto"] = "auto",
@@ -106,6 +111,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     ) -> None:
         self.n_clusters = n_clusters
         self.depth = depth
+        self.log = log
         self.min_size = min_size
         self.max_clusters = max_clusters
         self.passes = passes
@@ -119,9 +125,10 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         params = self._params()
         X = self._checked(X, reset=True)
         self.__dict__.pop("_waiting", None)
-        used = self._usable(X)
+        used, spec = self._usable(X), self._spec()
         self._watch = Sentinels(X.shape[1])
         self._watch.add(X[used])
+        X = _logged(X, spec)
         with _own_words():
             self._learned = learn(ArrayRows(X[used]), params, threads=self._threads())
             self._choose(params, len(X), int(used.sum()))
@@ -145,6 +152,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             self._waiting, self._state, self._read, self._used = np.empty((0, X.shape[1])), None, 0, 0
             self._watch = Sentinels(X.shape[1])
         self._watch.add(X)
+        X = _logged(X, self._spec())
         self._read += read
         self._used += len(X)
         if self._state is None:  # the first rows are scaled by the moments of so many
@@ -167,7 +175,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def transform(self, X: Any) -> np.ndarray:
         """Distances (n_samples, n_clusters) to the clusters' means, features in standard deviations."""
         check_is_fitted(self, "model_")
-        Z = self.model_.scaling.apply(self._checked(X, reset=False))
+        Z = self.model_.scaling.apply(_logged(self._checked(X, reset=False), self.model_.spec))
         squares = [((Z - centre) ** 2).sum(axis=1) for centre in self._centres()]
         return np.sqrt(np.stack(squares, axis=1))
 
@@ -214,6 +222,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self = cls(
             k if isinstance(k, int) else None,
             depth=params.learn.depth,
+            log=[column.name for column in model.spec.columns if column.log] or None,
             min_size=params.prune.min_size,
             max_clusters=params.prune.max_clusters,
             passes=params.passes,
@@ -239,7 +248,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def _params(self) -> FitParams:
         """The parameters as the core takes them; a ValueError for what no tree can be learned with."""
-        for name, least in (("n_clusters", 1), ("depth", 1), ("min_size", 1), ("max_clusters", 1)):
+        for name, least in (("n_clusters", 1), ("min_size", 1), ("max_clusters", 1)):
             value = getattr(self, name)
             optional = name in ("n_clusters", "max_clusters")
             if not (optional and value is None) and not (_is_whole(value) and value >= least):
@@ -248,12 +257,14 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             raise ValueError(f"passes={self.passes!r} is neither 'auto' nor a whole number from 1 to 1000")
         if self.n_init != "auto" and not (_is_whole(self.n_init) and 1 <= self.n_init <= 100):
             raise ValueError(f"n_init={self.n_init!r} is neither 'auto' nor a whole number from 1 to 100")
-        if self.depth > 14:
-            raise ValueError(f"depth={self.depth!r} is more than 14")
+        if self.depth != "auto" and not (_is_whole(self.depth) and 1 <= self.depth <= MAX_DEPTH):
+            raise ValueError(
+                f"depth={self.depth!r} is neither 'auto' nor a whole number from 1 to {MAX_DEPTH}"
+            )
         if self.missing not in ("error", "skip", "mean"):
             raise ValueError(f"missing={self.missing!r} is none of 'error', 'skip', 'mean'")
         return FitParams(
-            learn=LearnParams(depth=int(self.depth)),
+            learn=LearnParams(depth="auto" if self.depth == "auto" else int(self.depth)),
             prune=PruneParams(
                 clusters="auto" if self.n_clusters is None else int(self.n_clusters),
                 min_size=int(self.min_size),
@@ -285,9 +296,9 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
 
     def _choose(self, params: FitParams, read: int, used: int) -> None:
         learned: Learned = self._learned
-        names = [str(name) for name in _check_feature_names_in(self)]
+        spec = self._spec()
+        names = list(spec.names)
         check_range(learned, names, params.scale)
-        spec = FeatureSpec(tuple(map(Column, names)), self.missing)
         suspects = suspects_of(self._watch.found(), spec, learned.columns)
         chosen = doubted(prune(learned, params.prune), suspects)
         rows = {"read": read, "used": used, "skipped": read - used, "bad": 0}
@@ -296,13 +307,28 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.model_ = build(learned, names, chosen, about)
         self._set(chosen)
 
+    def _spec(self) -> FeatureSpec:
+        """The features; a ValueError for names or places in `log` that X does not have."""
+        names = [str(name) for name in _check_feature_names_in(self)]
+        asked = [self.log] if isinstance(self.log, str) else list(self.log or ())
+        known: dict[Any, int] = {name: place for place, name in enumerate(names)}
+        known |= {place: place for place in range(len(names))}
+        for column in asked:
+            if column not in known or isinstance(column, bool):
+                raise ValueError(f"log: X has no feature {column!r}")
+        places = {known[column] for column in asked}
+        columns = (Column(name, log=place in places) for place, name in enumerate(names))
+        return FeatureSpec(tuple(columns), self.missing)
+
     def _set(self, chosen: Pruning) -> None:
         self.clarity_, self.alternatives_ = chosen.clarity, chosen.alternatives
         self._shape()
 
     def _shape(self) -> None:
         self.n_clusters_ = self._n_features_out = self.model_.n_clusters
-        self.cluster_centers_ = self._centres() * self.model_.scale + self.model_.center
+        self.cluster_centers_ = self.model_.spec.unlogged(
+            self._centres() * self.model_.scale + self.model_.center
+        )
 
     def _centres(self) -> np.ndarray:
         return self.model_.means[self.model_.cluster_nodes - 1]
@@ -317,12 +343,17 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _labelled(self, X: Any, extra: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
         check_is_fitted(self, "model_")
         X = self._checked(X, reset=False)
-        found = Labeller(self.model_, None, extra)(X)
+        found = Labeller(self.model_, None, extra)(_logged(X, self.model_.spec))
         lost = ~self._usable(X)
         found["cluster"] = np.where(lost, np.int32(-1), found["cluster"] - np.int32(1))
         for name in extra:
             found[name] = np.where(lost, np.nan, found[name])
         return found
+
+
+def _logged(X: np.ndarray, spec: FeatureSpec) -> np.ndarray:
+    """X as it is learned from: signed logarithms where the features say so; X itself where none do."""
+    return np.where(spec.logs, signed_log(X), X) if spec.logs.any() else X
 
 
 def _is_whole(value: Any) -> bool:

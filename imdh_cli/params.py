@@ -12,6 +12,7 @@ from imdh_cli import formats
 from imdh_cli.errors import UsageError
 from imdh_cli.option import option
 
+START_DEPTH = 8  # of a tree whose depth is not given
 MAX_DEPTH = 14  # 2^14 leaves; the tree arrays grow with it
 Clusters = int | Literal["auto", "valleys"]
 Missing = Literal["skip", "error", "mean"]
@@ -93,10 +94,10 @@ class LearnParams:
     """The learning rule (paper, sections 2 and 4)."""
 
     SECTION: ClassVar[str] = "Learning rule"
-    depth: int = option(
-        8,
-        "Split levels: up to 2^depth leaves.",
-        default="8, and 10 where rows are met again and the eighth level still divides clusters",
+    depth: int | Literal["auto"] = option(
+        "auto",
+        "Split levels: up to 2^depth leaves. A number is kept to.",
+        default="auto, 8, and 10 where rows are met again and the eighth level still divides clusters",
         min=1,
         max=MAX_DEPTH,
         section="Method",
@@ -112,6 +113,11 @@ class LearnParams:
     start: Literal["random", "axis"] = "random"  # the first direction of each split
     reseat: Literal["yes", "no"] = option("yes", "Cuts that found no valley move to one that others found.")
     dither: Literal["yes", "no"] = option("yes", "Values that come again spread over the room around them.")
+
+    @property
+    def levels(self) -> int:
+        """Those that a tree begins with; of `auto` it may become deeper."""
+        return START_DEPTH if self.depth == "auto" else self.depth
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,7 @@ class FitParams:
 
     def check(self) -> None:
         """UsageError when more clusters are asked for than any tree of this depth has."""
-        k, depth = self.prune.clusters, self.learn.depth
+        k, depth = self.prune.clusters, self.learn.levels
         if isinstance(k, int) and k > 2**depth:
             deeper = (k - 1).bit_length()
             hint = f"use -k {2**depth} or fewer" + (f", or --depth {deeper}" if deeper <= MAX_DEPTH else "")

@@ -16,6 +16,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from tests.cli import (
+    ROOT,
     arrays,
     assert_same_arrays,
     blobs,
@@ -271,7 +272,29 @@ def test_a_dry_run_in_json(world):
     assert {f["name"]: f["reason"] for f in plan["left_out"]} == {
         "kind": "text", "id": "looks like an identifier"
     }  # fmt: skip
-    assert plan["memory_mb"] > plan["tree_mb"] + plan["buffer_mb"]
+    assert plan["memory_mb"] > plan["tree_mb"] + plan["buffer_mb"] + plan["sample_mb"]
+
+
+def test_a_plan_tells_the_depth_and_what_it_and_samples_take(world):
+    def plan(*words):
+        return imdh("fit", world.parquet, "-n", "--json", "--n-init", 1, *words).json
+
+    auto, kept, deeper = plan(), plan("--depth", 8), plan("--depth", 10)
+    assert (auto["depth"], kept["depth"]) == ("8, or 10 if clusters are left", 8)
+    assert plan("--passes", 1)["depth"] == 8
+    assert kept["tree_mb"] < auto["tree_mb"] == deeper["tree_mb"]
+    drawn = plan("--passes", 1, "--recount", "no")["sample_mb"] - plan("--passes", 1)["sample_mb"]
+    assert drawn == pytest.approx(8 * 3 * 3000 / 1e6)  # all rows, since there are fewer than are drawn
+
+
+@pytest.mark.long
+def test_a_depth_that_is_asked_for_is_kept_to(tmp_path):
+    data = ROOT / "sample_data" / "cities.parquet"
+    words = ["-c", "latitude,longitude", "--n-init", 1, "-q", "-f", "-o", tmp_path / "m.npz"]
+    imdh("fit", data, *words)
+    assert metadata(tmp_path / "m.npz")["parameters"]["learn"]["depth"] == 10
+    imdh("fit", data, *words, "--depth", 8)
+    assert metadata(tmp_path / "m.npz")["parameters"]["learn"]["depth"] == 8
 
 
 def test_max_rows_reads_the_first_rows(world, tmp_path):

@@ -26,7 +26,7 @@ from imdh_cli import IMDH
 from tests.cli import imdh
 
 
-@parametrize_with_checks([IMDH(), IMDH(missing="mean"), IMDH(n_clusters=2, depth=3)])
+@parametrize_with_checks([IMDH(), IMDH(missing="mean"), IMDH(n_clusters=2, depth=3, log=[0])])
 def test_it_is_an_estimator(estimator, check):
     check(estimator)
 
@@ -193,3 +193,37 @@ def test_a_model_with_text_is_no_estimator(tmp_path):
     model = imdh_cli.fit(table, categorical="onehot")
     with pytest.raises(ValueError, match="text"):
         IMDH.from_model(model)
+
+
+def test_log_is_that_of_the_commands_and_of_a_model_from_them(tmp_path):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 2000)
+    money = np.expm1(np.abs(rng.normal(size=2000) * 0.4 + 1.5 + 4.0 * truth))
+    frame = pd.DataFrame({"plain": rng.normal(size=2000), "price": money})
+    frame.to_parquet(tmp_path / "t.parquet")
+    words = ["--log", "price", "--n-init", 1, "-q", "-o", tmp_path / "m.npz"]
+    imdh("fit", tmp_path / "t.parquet", *words)
+    expected = imdh("assign", tmp_path / "m.npz", tmp_path / "t.parquet").text.split()[1:]
+    found = IMDH(log="price", n_init=1, random_state=0).fit(frame)
+    np.testing.assert_array_equal(found.labels_ + 1, np.array(expected, dtype=int))
+    assert adjusted_rand_score(truth, found.labels_) > 0.95
+    by_place = IMDH(log=[1], n_init=1, random_state=0).fit(frame.to_numpy())
+    np.testing.assert_array_equal(by_place.labels_, found.labels_)
+    for k, centre in enumerate(found.cluster_centers_):
+        own = frame[found.labels_ == k]
+        expected = [own["plain"].mean(), np.expm1(np.log1p(own["price"]).mean())]
+        np.testing.assert_allclose(centre, expected, rtol=1e-9)
+    again = IMDH.from_model(imdh_cli.load(tmp_path / "m.npz"))
+    assert again.log == ["price"]
+    np.testing.assert_array_equal(again.predict(frame), found.labels_)
+    np.testing.assert_allclose(again.transform(frame), found.transform(frame))
+    parts = IMDH(log=["price"], random_state=0).partial_fit(frame[:900]).partial_fit(frame[900:])
+    whole = IMDH(log=["price"], random_state=0).partial_fit(frame)
+    np.testing.assert_array_equal(parts.predict(frame), whole.predict(frame))
+
+
+@pytest.mark.parametrize("log", [["cost"], [2], [-1], [True], "cost"])
+def test_log_of_a_feature_that_is_not_there_is_a_value_error(log):
+    frame = pd.DataFrame(blobs(100, 2)[0], columns=["a", "b"])
+    with pytest.raises(ValueError, match="log: X has no feature"):
+        IMDH(log=log).fit(frame)

@@ -130,11 +130,11 @@ def test_going_on_later_equals_having_streamed_both(cut):
 
 
 def test_a_tree_grows_by_two_levels_where_its_last_finds_clusters(monkeypatch):
-    short = FitParams(learn=LearnParams(depth=1))
-    assert learn(ArrayRows(blobs()), short).tree.depth == 1  # as asked
-    monkeypatch.setattr(learner_module, "GROWS_FROM", 1)
+    monkeypatch.setattr("imdh_cli.params.START_DEPTH", 1)
+    short = FitParams()
+    assert learn(ArrayRows(blobs()), FitParams(learn=LearnParams(depth=1))).tree.depth == 1  # as asked
     assert learn(ArrayRows(blobs()), short).tree.depth == 3
-    assert learn(ArrayRows(blobs()), FitParams(learn=LearnParams(depth=1, reseat="no"))).tree.depth == 1
+    assert learn(ArrayRows(blobs()), FitParams(learn=LearnParams(reseat="no"))).tree.depth == 1
     assert learn(ArrayRows(np.random.default_rng(0).standard_normal((3000, 3))), short).tree.depth == 1
 
 
@@ -175,14 +175,14 @@ class Memory:
         PARAMS,
         replace(PARAMS, buffer_rows=9000, passes=2),
         replace(PARAMS, shuffle="none", passes=1, recount="yes"),
-        replace(PARAMS, learn=LearnParams(depth=1)),
+        replace(PARAMS, learn=LearnParams()),
         replace(PARAMS, buffer_rows=9000, passes=1, recount="no"),
         replace(PARAMS, shuffle="none", passes=1, recount="no"),
     ],
     ids=["in memory", "streamed", "in order", "growing", "sampled", "windowed"],
 )
 def test_a_run_goes_on_from_any_position(params, at, monkeypatch):
-    monkeypatch.setattr(learner_module, "GROWS_FROM", 1)
+    monkeypatch.setattr("imdh_cli.params.START_DEPTH", 1)
     X = blobs(20_000)
     monkeypatch.setattr("imdh_cli.core.learn.COUNTED_ROWS", 5000)
     undisturbed = learn(ArrayRows(X), params)

@@ -609,7 +609,7 @@ def put(value, *keys):
         (put(3, "choice", "clusters"), "choice.clusters is not 2"),
         (put("sure", "choice", "clarity"), "choice.clarity is none of"),
         (put(4, "parameters", "learn", "depth"), "parameters.learn.depth is not 3"),
-        (put(3.0, "parameters", "learn", "depth"), "parameters.learn.depth is no whole"),
+        (put(3.0, "parameters", "learn", "depth"), "parameters.learn.depth is none of auto"),
         (put("fast", "parameters", "learn", "alpha"), "parameters.learn.alpha is no number"),
         (put(-0.1, "parameters", "learn", "alpha"), "parameters.learn.alpha is -0.1, which --help does not"),
         (put(0, "parameters", "learn", "bandwidth"), "parameters.learn.bandwidth is 0, which"),

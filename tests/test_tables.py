@@ -109,7 +109,7 @@ def test_every_option_of_the_command_is_an_argument(tmp_path):
         with pytest.raises(TypeError, match="unexpected keyword argument"):
             imdh_cli.fit(table, **words)
     assert "null_value : A number or text that means missing" in imdh_cli.fit.__doc__
-    assert inspect.signature(imdh_cli.fit).parameters["depth"].default == 8
+    assert inspect.signature(imdh_cli.fit).parameters["depth"].default == "auto"
 
 
 def test_a_value_that_may_mean_missing_is_a_warning_and_no_choice_is_clear(table):

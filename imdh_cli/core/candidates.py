@@ -30,11 +30,16 @@ TRIES = 8  # of the best features, until one is as good when looked at again
 REACH = 48  # bins from the mean within which a place is sought
 
 
+def sample_rows(d: int) -> int:
+    """How many rows of d features a `Sample` holds."""
+    return max(1024, min(SAMPLE_ROWS, SAMPLE_BYTES // (8 * d)))
+
+
 class Sample:
     """The last rows met, in a ring. rows : (size, d), as they were learned from."""
 
     def __init__(self, d: int) -> None:
-        self._X = np.empty((max(1024, min(SAMPLE_ROWS, SAMPLE_BYTES // (8 * d))), d))
+        self._X = np.empty((sample_rows(d), d))
         self._met = 0
         self._due_at = SAMPLE_ROWS
 

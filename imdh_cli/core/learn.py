@@ -609,7 +609,7 @@ class _Run:
             self.dither = Dither.of(X)
         varying = np.flatnonzero(self.columns.square > 0)
         tree = Tree.start(
-            learn.depth, self.d, start=learn.start, seed=self.params.seed, number=self.start, axes=varying
+            learn.levels, self.d, start=learn.start, seed=self.params.seed, number=self.start, axes=varying
         )
         self.learner = Learner(
             tree,

@@ -29,12 +29,12 @@ from imdh_cli.core.state import FORMERLY, LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.thread_pipeline import Block, Step, ThreadPipeline, block_rows
 from imdh_cli.core.tree import CLIP, Scaling, Tree
-from imdh_cli.params import FitParams, LearnParams
+from imdh_cli.params import FitParams
 
 WINDOW_ROWS = 8192  # statistics restart when this many rows have been met, and at every doubling
 LATE_ROWS = 65_536  # of an epoch, from which on hyperplanes are sought in the first one
 SETTLED_ROWS = 131_072  # until then, cuts may be moved where a window ends
-GROWS_FROM, MORE_LEVELS = LearnParams().depth, 2  # a tree as deep as that ends too early: has so many more
+MORE_LEVELS = 2  # of a tree whose depth is not given, where it ends too early
 TRIED_ROWS = 1024  # that a tree whose cuts were moved must have met since, to be better than that of before
 
 
@@ -281,7 +281,8 @@ class Learner:
 
     def _grow(self, statistics: Statistics) -> None:
         """Before an epoch: more levels, once, where the last one still divides clusters."""
-        if self.tree.depth == self._params.learn.depth == GROWS_FROM and ends_too_early(statistics):
+        learn = self._params.learn
+        if learn.depth == "auto" and self.tree.depth == learn.levels and ends_too_early(statistics):
             self.tree = self.tree.deeper(MORE_LEVELS, self._params.seed)
 
     def _stages(self, threads: int) -> list[dict[str, Step]]:

@@ -194,7 +194,7 @@ def learn_pass(rows: np.ndarray, threads: int) -> tuple[float, dict[str, float]]
     params = FitParams()
     columns = ColumnMoments(rows.shape[1])
     columns.add(rows[:CHUNK_ROWS])
-    scaling, tree = columns.scaling("standard"), Tree.start(params.learn.depth, rows.shape[1])
+    scaling, tree = columns.scaling("standard"), Tree.start(params.learn.levels, rows.shape[1])
     start = time.perf_counter()
     if not threads:
         plain_loop.learn_pass(rows, scaling, params.learn, tree)
