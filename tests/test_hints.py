@@ -320,7 +320,13 @@ def test_numbers_as_text_are_read_from_typed_files(tmp_path: Path) -> None:
     done = shell("imdh fit t.parquet -o m.npz --parse t,n; imdh assign m.npz t.parquet -o o.csv -q", tmp_path)
     assert done.status == 0, done.err
     assert "40 rows used of 40, 2 features" in done.err
-    assert "--parse" in shell("imdh sql m.npz", tmp_path).err
+    refused = shell("imdh sql m.npz", tmp_path)
+    assert 'column "t" is text that was read with --parse: no cast of SQL' in refused.err
+    labelled = re.search("imdh assign .* -o labelled.parquet", refused.err)
+    assert labelled, refused.err
+    typed_in = labelled[0].replace("MODEL", "m.npz").replace("DATA", "t.parquet")
+    assert shell(typed_in, tmp_path).status == 0
+    assert pq.read_table(tmp_path / "labelled.parquet").num_rows == 40
     bad = pa.table({"t": [*text, "x"], "n": ["1"] * 41})
     pq.write_table(bad, tmp_path / "t.parquet")
     wrong = shell("imdh assign m.npz t.parquet -o o.csv -f", tmp_path)

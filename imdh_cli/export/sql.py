@@ -93,8 +93,10 @@ class _Labels:
                 check_text(level, f'level of column "{column.name}"')
         if model.spec.parsed:
             raise UsageError(
-                f'column "{model.spec.parsed[0]}" is text that was read with --parse, which SQL cannot',
-                "write it as numbers into the table, and fit that",
+                f'column "{model.spec.parsed[0]}" is text that was read with --parse: no cast of SQL knows '
+                "marks between thousands, dashes for a minus and words for a missing cell",
+                "imdh assign MODEL DATA --keep-all -o labelled.parquet labels it; or fit a table that holds "
+                "the numbers, without --parse",
             )
         self.nulls = Nulls.of(model.spec.null_values, model.spec.source_columns)
         for text in model.spec.null_values:
