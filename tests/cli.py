@@ -56,8 +56,13 @@ class Terminal(io.TextIOWrapper):
 def imdh(*words: Word, stdin: bytes = b"", status: int | None = 0, terminal: bool = False) -> Ran:
     """Run `imdh WORDS` in this process; anything but `status` (None: any) fails the test.
 
+    `fit` learns one tree unless `--n-init` says otherwise: by default it would learn four, which takes four
+    times as long, and nothing but the choice among them (test_restarts.py) depends on their number.
+
     terminal: stderr calls itself one.
     """
+    if words[:1] == ("fit",) and "--n-init" not in words:
+        words = ("fit", "--n-init", 1, *words[1:])
     out, err = io.BytesIO(), io.BytesIO()
     streams = {
         "stdin": io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
+# As the program has it: threads of BLAS that wait for one another take ten times as long on busy processors.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
+
 import pytest
 from hypothesis import settings
 

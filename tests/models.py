@@ -183,7 +183,8 @@ def _directions(Z: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     c = Z - Z.mean(axis=0)
     if len(Z) < 3 or not c.any():
         return []
-    found = [np.linalg.svd(c[:500], full_matrices=False)[2][0]]
+    few = c[: min(500, 30_000 // Z.shape[1])]  # of wide rows fewer do, and take no seconds
+    found = [np.linalg.svd(few, full_matrices=False)[2][0]]
     for _ in range(6):
         a = Z[rng.integers(len(Z))]
         gap = Z[np.argmax(((Z[:500] - a) ** 2).sum(axis=1))] - a

@@ -429,10 +429,9 @@ def valley_depth(histogram: Array, n: int, edge: int = 64) -> float:
 
 
 def best_interval(values: Array) -> float:
-    """Greatest sum over an interval, the empty one too: every interval is tried."""
+    """Greatest sum over an interval, the empty one too: to each end from where the sum before was least."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
-    of_interval = sums[np.newaxis, :] - sums[:, np.newaxis]  # [i, j]: of values[i:j]
-    return float(np.triu(of_interval).max())
+    return float((sums - np.minimum.accumulate(sums)).max())
 
 
 def best_start(values: Array) -> float:

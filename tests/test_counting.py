@@ -20,7 +20,7 @@ from imdh_cli.rows.source import ArrayRows, StreamRows
 from tests.cli import imdh
 
 CENTRES = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]])
-ONCE = FitParams(passes=1, recount="no")
+ONCE = FitParams(passes=1, recount="no", n_init=1)
 
 
 def same(n: int) -> np.ndarray:
@@ -87,7 +87,7 @@ def test_clusters_of_more_rows_than_are_counted_again_hold_what_is_said(monkeypa
 @pytest.mark.parametrize("n", [100, 3000, 20_000])
 def test_without_a_recount_rows_in_memory_are_counted_as_they_are_labelled(n, passes):
     X = four(n)
-    learned = learn(ArrayRows(X), replace(ONCE, passes=passes))
+    learned = learn(ArrayRows(X), replace(ONCE, passes=passes, n_init="auto"))
     _, counted, labelled = counted_and_labelled(learned, X)
     np.testing.assert_array_equal(counted, labelled)
 

@@ -64,6 +64,7 @@ def fitted(data: Path, folder: Path, *words: object, stdin: bytes = b"") -> Path
 # pass whose statistics are windows, or in several with a recount.
 WAYS = {
     "in memory": [],
+    "in memory, of three trees": ["--n-init", 3],
     "in memory, one pass": ["--passes", 1, "--recount", "no"],
     "fragments": ["--buffer-rows", BUFFER],
     "fragments, one pass": ["--buffer-rows", BUFFER, "--passes", 1, "--recount", "no"],
@@ -88,8 +89,9 @@ def test_threads_and_batches_do_not_matter(world, tmp_path, way, data):
 @pytest.mark.parametrize("data", ["one", pytest.param("csv", marks=pytest.mark.long)])
 def test_batches_of_one_row_do_not_matter(world, tmp_path, data):
     path = getattr(world, data)
-    first = fitted(path, tmp_path, "--buffer-rows", BUFFER)
-    assert_same_arrays(first, fitted(path, tmp_path, "--buffer-rows", BUFFER, "--batch-rows", 1))
+    words = ["--buffer-rows", BUFFER, "--max-rows", 1000]
+    first = fitted(path, tmp_path, *words)
+    assert_same_arrays(first, fitted(path, tmp_path, *words, "--batch-rows", 1))
 
 
 @pytest.mark.parametrize("way", ["in memory", "in memory, one pass", "buffer", "as they come", "filled"])
@@ -135,7 +137,7 @@ def test_labels_are_the_same_bytes(world, tmp_path, suffix):
     for k, (threads, batch) in enumerate([(1, 65536), (2, 1000), (3, 1), (8, 333)]):
         out = tmp_path / f"{k}.{suffix}"
         imdh("assign", model, world.groups, "--with", "node,leaf,margin,distance", "--keep", "x2", "-o", out,
-             "--threads", threads, "--batch-rows", batch)  # fmt: skip
+             "--max-rows", 1000, "--threads", threads, "--batch-rows", batch)  # fmt: skip
         if suffix == "csv":
             said.add(out.read_bytes())
         else:  # how rows are grouped in the file may depend on the batches

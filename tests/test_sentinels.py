@@ -229,12 +229,12 @@ SAID = (
 @pytest.mark.parametrize(
     "line",
     [
-        "imdh fit t.parquet -o m.npz -f",
-        "imdh fit t.csv -o m.npz -f",
-        "cat t.csv | imdh fit - -o m.npz -f",
+        "imdh fit t.parquet -o m.npz -f --n-init 1",
+        "imdh fit t.csv -o m.npz -f --n-init 1",
+        "cat t.csv | imdh fit - -o m.npz -f --n-init 1",
         "imdh fit t.parquet -o m.npz -f --buffer-rows 500 --passes 2",
         "imdh fit t.csv -o m.npz -f --shuffle none --passes 1",
-        "imdh fit t.parquet -o m.npz -f --sample 5000",
+        "imdh fit t.parquet -o m.npz -f --n-init 1 --sample 5000",
     ],
 )
 def test_it_is_named_and_the_hint_finds_the_four_clusters(line: str, four: Path) -> None:

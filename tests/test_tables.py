@@ -90,17 +90,17 @@ def test_every_option_of_the_command_is_an_argument(tmp_path):
     table = pa.table({"a": X[:, 0], "t": texts, "zip": code, "key": np.arange(900)})
     pq.write_table(table, tmp_path / "t.parquet")
     words = shlex.split(
-        "--parse t --onehot zip --null-value a=-99 --id key -k 3 --seed 7 --depth 5 --missing mean"
+        "--parse t --onehot zip --null-value a=-99 --id key -k 3 --seed 7 --depth 5 --n-init 1 --missing mean"
     )
     imdh("fit", tmp_path / "t.parquet", *words, "-o", tmp_path / "m.npz")
     want = imdh_cli.load(tmp_path / "m.npz")
     given = {"parse": "t", "onehot": ["zip"], "null_value": "a=-99", "id": "key", "clusters": 3}
-    model = imdh_cli.fit(table, **given, seed=7, depth=5, missing="mean")
+    model = imdh_cli.fit(table, **given, seed=7, depth=5, n_init=1, missing="mean")
     assert model.metadata | {"inputs": []} == want.metadata | {"inputs": []}
     np.testing.assert_array_equal(model.directions, want.directions)
     # the names of fields do, too, numbers are what they say, and options win over params
     fields = {"parse": ["t"], "onehot": "zip", "null_values": ["a=-99"], "ids": ["key"]}
-    params = FitParams(learn=LearnParams(depth=5), seed=3)
+    params = FitParams(learn=LearnParams(depth=5), n_init=1, seed=3)
     again = imdh_cli.fit(table, **fields, params=params, seed=7, clusters=3, missing="mean")
     np.testing.assert_array_equal(again.directions, want.directions)
     assert imdh_cli.fit(table, parse="t", null_value=-99).metadata["missing"] == {"a": 5}
