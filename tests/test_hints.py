@@ -295,6 +295,22 @@ def test_one_number_with_a_unit_among_others_is_told_how_to_lose_it(tmp_path: Pa
     assert "41 rows used of 41" in done.err, done.err
 
 
+def test_a_rare_delimiter_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(lines("a:b", "{n}", "{x}", sep=":"))
+    refused = shell("imdh fit t.csv -o m.npz", tmp_path)
+    option = re.search("separated by :: add (--delimiter :)", refused.err)
+    assert option, refused.err
+    assert "40 rows used of 40, 2 features" in shell(f"imdh fit t.csv -o m.npz {option[1]}", tmp_path).err
+
+
+def test_where_no_column_is_left_each_is_told_what_to_do_with(tmp_path: Path) -> None:
+    rows = [f'{i},"[{"1," * (1 + i % 2)}2]"\n' for i in range(40)]
+    (tmp_path / "t.csv").write_text("id,v\n" + "".join(rows))
+    refused = shell("imdh fit t.csv -o m.npz", tmp_path)
+    assert '"id": looks like an identifier (it is used when named with -c)' in refused.err
+    assert '"v": lists of 2 to 3 numbers (give all of them one length to use them)' in refused.err
+
+
 def test_numbers_of_several_units_are_not_made_alike(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("b,a", "{n} kg", "{n}") + "5 g,1\n")
     assert "write plain numbers, of one unit, to use them" in shell("imdh fit t.csv -o m.npz", tmp_path).err

@@ -146,7 +146,7 @@ def test_a_checkpoint_is_for_its_owner_only_and_goes_with_the_run(tmp_path):
     ("change", "what"),
     [
         (["--alpha", "0.3"], "alpha 0.5 there, 0.3 here"),
-        (["-x", "x1"], "features"),
+        (["-x", "x1"], "features: columns x0, x1, x2 and x3 there, x0, x2 and x3 here"),
         (["--max-rows", "100"], "max_rows"),
     ],
 )

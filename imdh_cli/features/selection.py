@@ -33,6 +33,7 @@ FEW_ROWS = 10 * ID_ROWS
 SAMPLE_CELLS = 4_000_000
 EXACT = 2**53  # beyond it a double does not hold every whole number
 _NUMBERED = re.compile(r"column_[0-9]+")  # a name where there is no header
+RARE_MARKS = ":~^"  # between cells; no file is read so unless it is said
 _ONE_LENGTH = "give all of them one length to use them"
 
 
@@ -317,7 +318,7 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
     if not chosen:
         if void and not words and not source.typed:
             _check_rows(source)
-        raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out.pairs))
+        raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out))
     return Selection(_spec(chosen, levels, lists, params), out.pairs, out.notes() + notes, params.ids)
 
 
@@ -416,7 +417,7 @@ def _text_advice(source: Source, names: Sequence[str]) -> dict[str, tuple[str, s
     return {n: known.get(n, (ADVICE["category"], "")) for n in names}
 
 
-def _why_none(source: Source, words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> str | None:
+def _why_none(source: Source, words: Sequence[str], out: _LeftOut) -> str | None:
     """What to type when no column is left."""
     found = [note for note in source.notes if "(--" in note]
     names = source.schema.names
@@ -427,10 +428,13 @@ def _why_none(source: Source, words: Sequence[str], pairs: Sequence[tuple[str, s
         cells = [c for c in source.sample(20, names).column(0).to_pylist() if c]
         if cells and all(len(c.split()) > 1 and _numbers_only(c.split()) for c in cells):
             found.append(_separated_by_blanks(source.parts[0].name, [names[0], *cells]))
+        for mark in RARE_MARKS:
+            if {cell.count(mark) for cell in cells} == {names[0].count(mark)} != {0}:
+                found.append(f"the cells look separated by {mark}: add --delimiter {mark}")
     if not found:
         kinds = _text_advice(source, words)
-        for name, reason in pairs[:5]:
-            what_to_do, shown = kinds.get(name, ("", ""))
+        for name, reason in out.pairs[:5]:
+            what_to_do, shown = kinds.get(name, (out.advice.get(name, ""), ""))
             such = f" such as {shown}" if shown else ""
             found.append(f'"{name}": {reason}{such}' + (f" ({what_to_do})" if what_to_do else ""))
     return "; ".join(found) or None
@@ -457,12 +461,14 @@ class _LeftOut:
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []
         self.names: set[str] = set()
+        self.advice: dict[str, str] = {}
         self._said: dict[tuple[str, str], list[str]] = {}
 
     def add(self, name: str, reason: str, what_to_do: str = "", shown: str = "") -> None:
         """shown : a cell of the column, for the note. Without `what_to_do` the person has asked for it."""
         self.pairs.append((name, reason))
         self.names.add(name)
+        self.advice[name] = what_to_do
         if what_to_do:
             named = f'"{name}"' + (f" (such as {shown})" if shown else "")
             self._said.setdefault((reason, what_to_do), []).append(named)

@@ -17,6 +17,7 @@ import numpy as np
 from imdh_cli.core.learn import Position, Snapshot
 from imdh_cli.errors import DataError, ModelError, Stopped, UsageError
 from imdh_cli.model import npz
+from imdh_cli.words import listing
 
 VERSION = 3
 
@@ -104,5 +105,13 @@ def _difference(theirs: Any, mine: Any, name: str = "") -> str:
         for a, b in zip(theirs, mine, strict=True):
             if a != b:
                 return _difference(a, b, name)
-    text = f"{theirs} there, {mine} here"
+    text = f"{_plainly(theirs)} there, {_plainly(mine)} here"
     return f"{name} {text}" if name else text
+
+
+def _plainly(value: Any) -> str:
+    """A value in a message; of columns their names."""
+    if isinstance(value, list):
+        named = (item["name"] if isinstance(item, dict) and "name" in item else item for item in value)
+        return listing(list(map(str, named)), 5)
+    return str(value)
