@@ -57,6 +57,35 @@ def read(source: TableSource, spec: FeatureSpec) -> tuple[np.ndarray, np.ndarray
     return np.vstack([X for X, _ in parts]), np.concatenate([u for _, u in parts]), tally
 
 
+# -- where cells lie in memory
+
+
+def test_doubles_are_read_from_wherever_they_lie() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 1000))
+    odd = pa.Array.from_buffers(
+        pa.float64(), 1000, [None, pa.py_buffer(b"." * 4 + values[2].tobytes()).slice(4)]
+    )
+    at_even = {"b": pa.array(values[1]), "a": pa.array(values[0])}
+    for columns in (at_even, at_even | {"c": odd}):
+        batch = pa.record_batch(columns).slice(3, 900)
+        spec = FeatureSpec(tuple(Column(name) for name in columns), "skip")
+        X, used = extract(Chunk(batch, None, None), spec, Tally())
+        np.testing.assert_array_equal(X, values[[1, 0, 2][: len(columns)], 3:903].T)
+        assert used.all()
+
+
+@pytest.mark.parametrize("columns", [{"x": [1.0, None], "y": [3.0, 4.0]}, {"x": ["a", "b"]}])
+def test_a_matrix_is_made_where_there_is_room(columns: dict[str, list]) -> None:
+    levels = ("a", "b") if columns["x"][0] == "a" else None
+    spec = FeatureSpec((Column("x", levels), *map(Column, [*columns][1:])), "mean")
+    room = np.full((5, 2), 7.0)
+    chunk = chunk_of(columns)
+    X, _ = extract(chunk, spec, Tally(), room=room)
+    assert np.shares_memory(X, room)
+    np.testing.assert_array_equal(X, extract(chunk, spec, Tally(), room=room[:1].copy())[0])
+    assert (room[2:] == 7.0).all()
+
+
 # -- one rule for each type
 
 D = decimal.Decimal

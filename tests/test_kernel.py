@@ -467,6 +467,18 @@ def test_a_row_that_meets_no_cut_is_infinitely_inside(frozen):
     assert np.isinf(margin).all()
 
 
+def test_a_row_goes_down_alone_as_it_does_among_others(frozen):
+    tree, Z, _ = frozen
+    stop = np.zeros(15, bool)
+    stop[[1, 5, *range(7, 15)]] = True
+    node, margin = np.zeros(len(Z), np.int64), np.zeros(len(Z))
+    kernel.descend(Z, stop, tree.v, tree.threshold, tree.s, node, margin)
+    for row in range(37):
+        one, near = np.zeros(1, np.int64), np.zeros(1)
+        kernel.descend(Z[row : row + 1], stop, tree.v, tree.threshold, tree.s, one, near)
+        assert (one[0], near[0]) == (node[row], margin[row])
+
+
 # --- standardisation and small tools --------------------------------------------------------------
 
 
@@ -495,6 +507,20 @@ def test_without_a_limit_no_row_is_clipped():
     kernel.standardise(X, np.zeros(2), np.ones(2), np.zeros(2), np.inf, out, clipped)
     np.testing.assert_array_equal(out, X)
     assert not clipped[0]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 100])
+@pytest.mark.parametrize("d", [1, 2, 20])
+def test_columns_that_lie_apart_become_rows(rows, d):
+    rng = np.random.default_rng(rows)
+    cells = rng.normal(size=d * (rows + 5))
+    starts = rng.permutation(d) * (rows + 5) + 3
+    odd = rng.choice(rows, min(rows, 3), replace=False)
+    cells[starts[rng.integers(d)] + odd] = [np.nan, -np.inf, 2e100][: len(odd)]
+    X, broken = np.empty((rows, d)), np.zeros(rows, bool)
+    kernel.turn(cells, starts, 1e100, X, broken)
+    np.testing.assert_array_equal(X, np.stack([cells[k : k + rows] for k in starts], axis=1))
+    assert np.flatnonzero(broken).tolist() == sorted(odd)
 
 
 def test_column_moments_skip_missing_cells():

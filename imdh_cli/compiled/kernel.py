@@ -47,6 +47,8 @@ from imdh_cli.compiled.native_cache import compiled as _compiled
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 MOST_CODES = 20  # distinct values of a column that are kept
+TOGETHER = 16  # rows that `descend` takes down the tree side by side
+TURNED = 8  # rows that `turn` makes at a time
 LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
 CANCELLED = 0.9  # |v - g c|^2 below which it is measured: by the formula the rounding of |v| would grow
 LEAST_H = 1e-70  # bandwidths below this are none: their squares would leave the range of float64
@@ -415,22 +417,33 @@ def descend(Z, stop, directions, thresholds, deviations, node, margin):
     Z : (rows, d). stop : (n,) bool, the nodes at which a row has arrived (clusters, or leaves).
     node : (rows,) int64, out. margin : (rows,) float64, out, the least |v.z - threshold| / s on the way
     (inf where no cut was met); an empty array asks for none.
+    Some rows go down together, level by level: while the product of one waits for its last sum, that of the
+    next begins. 28 ns a row of 20 that stops at level 4.6; one row after another takes 57.
     """
     rows, d = Z.shape
     wanted = margin.shape[0] > 0
-    for row in range(rows):
-        i = 0
-        nearest = np.inf
-        while not stop[i]:
-            gap = -thresholds[i]
-            for f in range(d):
-                gap += directions[i, f] * Z[row, f]
-            if wanted and deviations[i] > 0.0:
-                nearest = min(nearest, abs(gap) / deviations[i])
-            i = 2 * i + (2 if gap >= 0.0 else 1)
-        node[row] = i + 1
-        if wanted:
-            margin[row] = nearest
+    for first in range(0, rows, TOGETHER):
+        end = min(rows, first + TOGETHER)
+        for row in range(first, end):
+            node[row] = 0
+            if wanted:
+                margin[row] = np.inf
+        under_way = True
+        while under_way:
+            under_way = False
+            for row in range(first, end):
+                i = node[row] & NATURAL
+                if stop[i]:
+                    continue
+                gap = -thresholds[i]
+                for f in range(d):
+                    gap += directions[i, f] * Z[row, f]
+                if wanted and deviations[i] > 0.0:
+                    margin[row] = min(margin[row], abs(gap) / deviations[i])
+                node[row] = 2 * i + (2 if gap >= 0.0 else 1)
+                under_way = True
+        for row in range(first, end):
+            node[row] += 1
 
 
 @_compiled(fastmath=FASTMATH)
@@ -503,19 +516,31 @@ def standardise(X, center, scale, fill, limit, Z, clipped):
 
 
 @_compiled()
-def turn(columns, X, squares):
-    """X = columns.T, and the sum of the squares of each row.
+def turn(cells, starts, most, X, broken):
+    """Columns that lie apart in memory -> rows.
 
-    columns : (d, rows) float64, NaN and infinity as they come. Out: X (rows, d), squares (rows,).
+    cells : float64, from where the first column in memory begins. starts : (d,) int64, how many cells behind
+    that each column begins. Out: X (rows, d), broken (rows,) bool, whether a cell of the row is NaN or beyond
+    `most`.
+    Eight rows at a time: a cache line of each column. One row after another takes 3 times as long at d = 20.
     """
-    d, rows = columns.shape
-    for row in range(rows):
-        square = 0.0
-        for f in range(d):
-            x = columns[f, row]
-            X[row, f] = x
-            square += x * x
-        squares[row] = square
+    rows, d = X.shape
+    for top in range(0, rows, TURNED):
+        end = min(rows, top + TURNED)
+        if end - top == TURNED:
+            for f in range(d):
+                at = starts[f] + top
+                for j in range(TURNED):
+                    X[top + j, f] = cells[(at + j) & NATURAL]
+        else:
+            for f in range(d):
+                for row in range(top, end):
+                    X[row, f] = cells[(starts[f] + row) & NATURAL]
+        for row in range(top, end):
+            beyond = 0
+            for f in range(d):
+                beyond |= 0 if abs(X[row, f]) <= most else 1
+            broken[row] = beyond != 0
 
 
 @_compiled()

@@ -157,10 +157,20 @@ class ChunkLabeller:
         self._schema = label_schema(params, source.kept_schema(params.keep))
         self._names = pa.array([None, *self.labeller.names], pa.string())
         self._source_name = name_of(source)
+        self._work = threading.local()  # X, of each thread
 
     def __call__(self, chunk: Chunk, first_row: int) -> Labelled:
-        params, read = self._params, Tally()
-        X, used = extract(chunk, self.spec, read, first_row=first_row, source_name=self._source_name)
+        params, read, rows = self._params, Tally(), chunk.features.num_rows
+        if rows > len(getattr(self._work, "X", ())):
+            self._work.X = np.empty((rows, len(self.spec.names)))
+        X, used = extract(
+            chunk,
+            self.spec,
+            read,
+            first_row=first_row,
+            source_name=self._source_name,
+            room=self._work.X,
+        )
         columns = self.labeller(X)
         lost = None if used.all() else ~used
         if lost is not None:
