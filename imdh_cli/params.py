@@ -181,8 +181,9 @@ class FitParams:
     seed: int = option(0, "Of the start and the shuffle.", min=0)
     sample: int | None = option(
         None,
-        "Learn from so many rows, drawn uniformly from all of DATA, which is read once. The figures are of "
-        "these rows, or with --recount yes of all.",
+        "Learn from so many rows, drawn uniformly from all of DATA, which is read once; of hundreds of row "
+        "groups or files 256 or more are read, drawn from all over DATA, that hold twice as many rows. The "
+        "figures are of the rows learned from, or with --recount yes of all, which are then all read.",
         default="all rows",
         min=1,
     )

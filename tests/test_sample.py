@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 import imdh_cli
+from imdh_cli.pipeline.feature_rows import _some
 from imdh_cli.rows.sample import UniformSample
+from imdh_cli.sources.base import Fragment
 from tests.cli import imdh
 
 
@@ -80,6 +82,68 @@ def test_a_sample_of_a_sorted_file_finds_its_clusters(world):
     labels = pq.read_table(folder / "l.parquet").column("cluster").to_numpy()
     assert adjusted_rand_score(truth, labels) > 0.98
     assert "learned from 3,000 of them" in " ".join(imdh("report", folder / "m.npz").text.split())
+
+
+@pytest.fixture(scope="module")
+def in_many_groups(world):
+    """The same rows, 50 in a row group."""
+    folder, _, _ = world
+    path = folder / "groups.parquet"
+    pq.write_table(pq.read_table(folder / "t.parquet"), path, row_group_size=50)
+    return path
+
+
+def test_of_hundreds_of_row_groups_some_are_read_and_their_clusters_found(world, in_many_groups):
+    folder, _, truth = world
+    models = [folder / f"some{threads}.npz" for threads in (1, 2)]
+    for threads, path in zip((1, 2), models, strict=True):
+        words = ("fit", in_many_groups, "--sample", 3000, "--threads", threads, "-o", path, "-f")
+        done = imdh(*words, "--json")
+    assert models[0].read_bytes() == models[1].read_bytes()
+    read, there = done.json["parts_read"]
+    assert there == 600
+    assert 240 <= read <= 256
+    assert done.json["rows"]["read"] == 50 * read
+    assert "parts of the input" in imdh(*words).err
+    imdh("assign", models[0], folder / "t.parquet", "-o", folder / "l.parquet", "-f")
+    labels = pq.read_table(folder / "l.parquet").column("cluster").to_numpy()
+    assert adjusted_rand_score(truth, labels) > 0.98
+    shares = np.sort(imdh_cli.load(models[0]).cluster_sizes()) / 3000
+    drawn = 4 * np.sqrt(0.2 * 0.8 / 3000)
+    np.testing.assert_allclose(shares, np.sort(np.bincount(truth)) / 30_000, atol=drawn + 2 / 256)
+
+
+def test_all_row_groups_are_read_where_all_rows_are_counted(world, in_many_groups):
+    folder, _, _ = world
+    words = ("fit", in_many_groups, "--sample", 3000, "--recount", "yes", "-o", folder / "r.npz", "-f")
+    assert imdh(*words, "--json").json["parts_read"] is None
+    assert imdh_cli.load(folder / "r.npz").counts[0] == 30_000
+
+
+def test_each_part_of_the_input_is_as_likely():
+    fragments = [Fragment(10, k, lambda: iter(())) for k in range(900)]
+    times = np.zeros(900)
+    for seed in range(400):
+        chosen = [fragment.size for fragment in _some(fragments, 100, np.random.default_rng(seed))]
+        assert chosen == sorted({*chosen})
+        assert max(np.diff(chosen)) < 2 * 900 / 256 + 1  # from all over
+        times[chosen] += 1
+    share = 256 / 900
+    np.testing.assert_allclose(times / 400, share, atol=5 * np.sqrt(share / 400))
+    np.testing.assert_allclose(times.reshape(90, 10).mean(axis=1) / 400, share, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("fragments", "rows"),
+    [
+        ([Fragment(10, 1, lambda: iter(()))] * 511, 10),  # few
+        ([Fragment(10, 1, lambda: iter(()))] * 600, 2000),  # of which more than half would be read
+        ([Fragment(None, 1, lambda: iter(()))] * 600, 10),  # of unknown lengths
+    ],
+    ids=["few", "half", "unknown"],
+)
+def test_all_parts_are_read_where_little_would_be_saved(fragments, rows):
+    assert _some(fragments, rows, np.random.default_rng(0)) == fragments
 
 
 def test_all_rows_are_counted_where_asked(world):

@@ -210,6 +210,7 @@ def _as_dict(o: FitOptions, result: Fit, seconds: float) -> dict[str, Any]:
     return {
         "model": o.output,
         "rows": model.metadata["rows"],
+        "parts_read": result.parts_read,
         "missing": t.missing,
         "infinite": t.infinite,
         "unseen": t.unseen,

@@ -215,6 +215,9 @@ def fit_lines(result: Fit, output: str, seconds: float) -> Iterator[str]:
     learned = model.metadata.get("learned_rows")
     if learned is not None:
         yield f"learned from {learned:,} of these rows{', all counted' if counted > learned else ''}"
+    if result.parts_read is not None:
+        read, there = result.parts_read
+        yield f"read were {read:,} of the {there:,} parts of the input, drawn at random from all over it"
     windowed = model.metadata["statistics"] == "windowed"
     some = f" of the last {counted:,}" if windowed else f" of a sample of {counted:,}"
     of = "" if counted in (model.metadata["rows"]["used"], learned) else some

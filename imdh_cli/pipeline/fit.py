@@ -46,6 +46,7 @@ class Fit:
     drifting: list[str] = field(default_factory=list)  # columns whose early and late rows differ
     busy: Mapping[str, float] = field(default_factory=dict)  # processor seconds by stage
     unequal: list[str] = field(default_factory=list)  # columns of very unequal amounts, which --log spreads
+    parts_read: tuple[int, int] | None = None  # of how many parts of the input, where a sample is of some
 
 
 def fit(
@@ -141,6 +142,7 @@ def fit(
         drifting,
         learned.busy,
         _unequal(rows, suspects),
+        rows.fragments_read,
     )
 
 
@@ -152,7 +154,8 @@ def _unequal(rows: FeatureRows, suspects: Sequence[Mapping[str, Any]]) -> list[s
 
 
 def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int) -> Learned:
-    """Learn from a uniform sample, in the coordinates of all rows; count it, or where asked all rows."""
+    """Learn from a uniform sample, in the coordinates of all rows that are read; count it, or where asked all
+    rows, which are then all read the first time, too."""
     if params.recount == "yes" and not rows.rereadable:
         raise UsageError(
             "--sample with --recount yes reads the data twice, and a stream can be read once",
@@ -160,10 +163,11 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
         )
     columns = ColumnMoments(rows.n_features)
     sample = UniformSample(size, rows.n_features, [params.seed, 9, 0])
-    for X in rows.blocks(IN_ORDER):
+    for X in rows.blocks(IN_ORDER) if params.recount == "yes" else rows.to_sample(size):
         columns.add(X)
         sample.add(X)
     held = sample.rows()
+    del sample  # it holds them, too
     in_memory = replace(params, buffer_rows=max(1, len(held)))
     learned = learn(ArrayRows(held), in_memory, columns=columns, threads=threads)
     if params.recount != "yes":
