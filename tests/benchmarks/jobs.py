@@ -1,10 +1,11 @@
 """The child processes of `speed.py`: make data, read them bare, feed them to others.
 
-python -m tests.benchmarks.jobs make FILE ROWS FEATURES [CLASSES.npy]
+python -m tests.benchmarks.jobs make FILE ROWS FEATURES [CLASSES.npy | - [ROWS IN A GROUP]]
 python -m tests.benchmarks.jobs vectors FILE FILE ROWS FEATURES
 python -m tests.benchmarks.jobs scan FILE
 python -m tests.benchmarks.jobs peer NAME FILE LABELS.npy
 python -m tests.benchmarks.jobs nmi LABELS CLASSES.npy
+python -m tests.benchmarks.jobs ari LABELS LABELS
 python -m tests.benchmarks.jobs learn ROWS FEATURES REPEATS
 python -m tests.benchmarks.jobs stages FILE
 """
@@ -46,9 +47,9 @@ def blocks_and_classes(n_rows: int, d: int) -> Iterator[tuple[np.ndarray, np.nda
         yield centres[which] + rng.standard_normal((n, d)), which
 
 
-def make(path: str, n_rows: int, d: int, classes: str | None = None) -> None:
-    """A file of random float64 columns; CSV cells have 6 decimals."""
-    if classes is not None:
+def make(path: str, n_rows: int, d: int, classes: str = "-", group: str | None = None) -> None:
+    """A file of random float64 columns; CSV cells have 6 decimals. group : rows in a row group."""
+    if classes != "-":
         np.save(classes, np.concatenate([which for _, which in blocks_and_classes(n_rows, d)]))
     schema = pa.schema([(f"x{j}", pa.float64()) for j in range(d)])
     csv = path.endswith(".csv")
@@ -56,8 +57,8 @@ def make(path: str, n_rows: int, d: int, classes: str | None = None) -> None:
     with writer:
         for rows in blocks(n_rows, d):
             cells = np.round(rows, 6) if csv else rows
-            columns = [pa.array(cells[:, j]) for j in range(d)]
-            writer.write(pa.record_batch(columns, schema=schema))
+            batch = pa.record_batch([pa.array(cells[:, j]) for j in range(d)], schema=schema)
+            writer.write(batch, **({} if group is None else {"row_group_size": int(group)}))
 
 
 def vectors(path: str, columns_path: str, n_rows: int, d: int) -> None:
@@ -180,6 +181,14 @@ def nmi(labels: str, classes: str) -> None:
     print(json.dumps({"nmi": score, "clusters": len(np.unique(found))}))
 
 
+def ari(one: str, other: str) -> None:
+    """JSON: adjusted Rand index of the labels in two Parquet files."""
+    from sklearn.metrics import adjusted_rand_score
+
+    labels = [pq.read_table(path)["cluster"].to_numpy() for path in (one, other)]
+    print(json.dumps({"ari": float(adjusted_rand_score(*labels))}))
+
+
 def learn_pass(rows: np.ndarray, threads: int) -> tuple[float, dict[str, float]]:
     """Seconds of one pass of learning, everything counted, over rows in memory, by the plain loop for 0
     threads; and processor seconds by step."""
@@ -280,6 +289,8 @@ def main(words: list[str]) -> None:
         peer(*rest)
     elif name == "nmi":
         nmi(*rest)
+    elif name == "ari":
+        ari(*rest)
     elif name == "learn":
         learn(*(int(word) for word in rest))
     elif name == "stages":

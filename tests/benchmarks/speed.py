@@ -1,7 +1,8 @@
 """Speed and memory as ratios, each pair interleaved in one run, medians of at least five.
 
 - fit (one pass, no recount) and assign against a bare pyarrow scan of the same file to float64
-  matrices, Parquet and CSV, whole processes, start-up and all
+  matrices, Parquet and CSV, whole processes, start-up and all; at d = 20 by code for haswell, too
+- fit of a sample of 16 million rows against the scan, in 61 row groups and in 1,000
 - fit and assign against the k-means of scikit-learn and faiss, BIRCH and river, and what each finds
 - the processor time of each step of a fit, and what eight processors would make of it
 - fit of a column of vectors against fit of as many columns
@@ -10,7 +11,8 @@
 - time per row and peak memory at 1, 4 and 16 million rows
 - cold and warm start
 
-The data are made in a temporary folder ($TMPDIR; up to 3 GB at a time at full scale).
+The data are made in a temporary folder ($TMPDIR; up to 3 GB at a time at full scale). What a command does not
+measure stays as it was: `--only csv,memory,wide --repeats 3` takes a quarter of an hour on two idle cores.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ PEER_ROWS = 1_000_000
 PEERS = ("minibatch-20", "minibatch-256", "kmeans-20", "bisecting-20", "faiss-20", "birch-20", "river-20")
 LEARN_ROWS = {5: 1_000_000, 20: 1_000_000, 100: 1_000_000, 784: 200_000}
 VECTORS = 100_000
+WIDE, WIDE_ROWS = 3072, 25_000
+SAMPLED, OF_ROWS, GROUPS = 1_000_000, 16_000_000, 1000
 CODES = {"haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}}  # vectors of 32 bytes
 MILLIONS = (1, 4, 16)
 ONE_PASS = ("--passes", "1", "--recount", "no", "--depth", "8", "-f", "-q", "--no-progress")
@@ -52,9 +56,15 @@ def job(*words: str | Path, **settings: str) -> common.Run:
     return common.run([*JOBS, *words], env=environment() | settings)
 
 
-def imdh(*words: str | Path) -> common.Run:
-    """An imdh command."""
-    return common.imdh(*words, env=environment())
+def imdh(*words: str | Path, **settings: str) -> common.Run:
+    """An imdh command, with more settings in its environment."""
+    return common.imdh(*words, env=environment() | settings)
+
+
+def codes() -> dict[str, dict[str, str]]:
+    """Code for this processor and, where it can run it, for one with vectors of 32 bytes: what is added to
+    the name of a measurement, and settings."""
+    return {"": {}} | ({", haswell": CODES["haswell"]} if platform.machine() == "x86_64" else {})
 
 
 def pair(ours: Callable[[], common.Run], theirs: Callable[[], common.Run], repeats: int) -> dict[str, float]:
@@ -80,33 +90,66 @@ class Bench:
         self.scale = scale
         self.model = folder / "m.npz"
 
-    def data(self, suffix: str, d: int, n_rows: int | None = None) -> Path:
+    def data(self, suffix: str, d: int, n_rows: int | None = None, groups: int | None = None) -> Path:
         """A fresh file; the one before is removed, so that the disk need not hold all."""
         for old in self.folder.glob("data.*"):
             old.unlink()
         path = self.folder / f"data.{suffix}"
-        job("make", path, str(int((n_rows or ROWS[d]) * self.scale)), str(d))
+        rows = int((n_rows or ROWS[d]) * self.scale)
+        grouped = ["-", str(max(1, rows // groups))] if groups is not None else []
+        job("make", path, str(rows), str(d), *grouped)
         return path
 
-    def fit(self, path: Path, *words: str) -> Callable[[], common.Run]:
+    def fit(self, path: Path, *words: str, **settings: str) -> Callable[[], common.Run]:
         """One pass over a file."""
-        return partial(imdh, "fit", path, "-o", self.model, *ONE_PASS, *words)
+        return partial(imdh, "fit", path, "-o", self.model, *ONE_PASS, *words, **settings)
 
-    def assign(self, path: Path) -> Callable[[], common.Run]:
+    def assign(self, path: Path, labels: str = "labels", **settings: str) -> Callable[[], common.Run]:
         """Labels of a file, as Parquet, by the model fitted last."""
-        out = self.folder / "labels.parquet"
-        return partial(imdh, "assign", self.model, path, "-o", out, "-f", "-q", "--no-progress")
+        out = self.folder / f"{labels}.parquet"
+        return partial(imdh, "assign", self.model, path, "-o", out, "-f", "-q", "--no-progress", **settings)
 
-    def against_scan(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """fit against the bare scan; at d = 20 also assign, Parquet to Parquet."""
-        for suffix in ("parquet", "csv"):
-            for d in ROWS:
-                path = self.data(suffix, d)
+    def parquet(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """Parquet against the bare scan."""
+        return self._against_scan("parquet")
 
-                scan = partial(job, "scan", path)
-                yield f"fit {suffix} d={d}", pair(self.fit(path), scan, self.repeats)
+    def csv(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """CSV against the bare scan."""
+        return self._against_scan("csv")
+
+    def _against_scan(self, suffix: str) -> Iterator[tuple[str, dict[str, float]]]:
+        """fit; at d = 20 by all codes, and assign, to Parquet."""
+        for d in ROWS:
+            path = self.data(suffix, d)
+            scan = partial(job, "scan", path)
+            for code, settings in codes().items() if d == 20 else [("", {})]:
+                yield f"fit {suffix} d={d}{code}", pair(self.fit(path, **settings), scan, self.repeats)
                 if d == 20:
-                    yield f"assign {suffix} d={d}", pair(self.assign(path), scan, self.repeats)
+                    ours = self.assign(path, **settings)
+                    yield f"assign {suffix} d={d}{code}", pair(ours, scan, self.repeats)
+
+    def sample(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """A sample of many rows, one pass over it, against the bare scan of all; and whether it finds the
+        clusters that a fit of all finds."""
+        size = str(int(SAMPLED * self.scale))
+        for groups in (None, GROUPS):
+            path = self.data("parquet", 20, OF_ROWS, groups)
+            self.fit(path)()
+            self.assign(path, "all")()
+            ours = self.fit(path, "--sample", size)
+            found = pair(ours, partial(job, "scan", path), self.repeats)
+            self.assign(path)()
+            labels = [self.folder / f"{name}.parquet" for name in ("all", "labels")]
+            found |= json.loads(job("ari", *labels).stdout)
+            of = f"{OF_ROWS // 1_000_000} million rows"
+            yield f"fit --sample {size} of {of}{f', {groups:,} row groups' if groups else ''}", found
+
+    def wide(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """Very many columns against the bare scan."""
+        path = self.data("parquet", WIDE, WIDE_ROWS)
+        for code, settings in codes().items():
+            ours = self.fit(path, **settings)
+            yield f"fit parquet d={WIDE}{code}", pair(ours, partial(job, "scan", path), self.repeats)
 
     def against_peers(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Whole processes over one file, in turn: learn, label all rows, write the labels."""
@@ -117,15 +160,21 @@ class Bench:
         labels, theirs = self.folder / "labels.parquet", self.folder / "labels.npy"
         quiet = ("-f", "-q", "--no-progress")
 
-        def ours(*words: str) -> list[common.Run]:
-            fit = imdh("fit", path, "-o", self.model, *quiet, *words)
-            return [fit, imdh("assign", self.model, path, "-o", labels, *quiet)]
+        def ours(*words: str, **settings: str) -> list[common.Run]:
+            fit = imdh("fit", path, "-o", self.model, *quiet, *words, **settings)
+            return [fit, imdh("assign", self.model, path, "-o", labels, *quiet, **settings)]
 
+        one_pass = ("--passes", "1", "--recount", "no")
         ways: dict[str, Callable[[], list[common.Run]]] = {
-            "imdh": ours,
-            "imdh, one pass": partial(ours, "--passes", "1", "--recount", "no"),
+            **{f"imdh{code}": partial(ours, **settings) for code, settings in codes().items()},
+            **{
+                f"imdh, one pass{code}": partial(ours, *one_pass, **settings)
+                for code, settings in codes().items()
+            },
             **{name: partial(self._peer, name, path, theirs) for name in PEERS},
         }
+        for settings in codes().values():
+            ours(*one_pass, **settings)  # compiled
         found: dict[str, list[list[common.Run]]] = {name: [] for name in ways}
         scores: dict[str, dict[str, float]] = {}
         for _ in range(self.repeats):
@@ -177,14 +226,10 @@ class Bench:
             yield f"two threads against one d={d}", pair(two, one, self.repeats)
 
     def kernel(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """Learning alone, rows in memory: the plain loop, one thread and two in turn, in one process; by code
-        for this processor and, where it can run it, by code for one with vectors of 32 bytes."""
-        codes: dict[str, dict[str, str]] = {"": {}} | (
-            {", haswell": CODES["haswell"]} if platform.machine() == "x86_64" else {}
-        )
+        """Learning alone, rows in memory: the plain loop, one thread and two in turn, in one process."""
         for d, n_rows in LEARN_ROWS.items():
             rows = str(int(n_rows * self.scale))
-            for code, settings in codes.items():
+            for code, settings in codes().items():
                 done = job("learn", rows, str(d), str(self.repeats), **settings)
                 yield f"learning alone d={d}{code}", json.loads(done.stdout)
 
@@ -225,7 +270,10 @@ class Bench:
 
 
 SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] = {
-    "scan": Bench.against_scan,
+    "parquet": Bench.parquet,
+    "csv": Bench.csv,
+    "wide": Bench.wide,
+    "sample": Bench.sample,
     "peers": Bench.against_peers,
     "steps": Bench.steps,
     "vectors": Bench.vectors,
@@ -234,6 +282,13 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[tuple[str, dict[str, float]]]]] =
     "memory": Bench.memory,
     "start": Bench.start,
 }
+
+
+def with_figures(known: Mapping[str, Any], name: str, found: Any) -> dict[str, Any]:
+    """All figures, new ones in the place of old ones of the same name, or of that name "before"."""
+    names = [name if old == f"{name}, before" else old for old in known]
+    kept = dict(zip(names, known.values(), strict=True))
+    return kept | {name: found}
 
 
 def text(result: Mapping[str, Any]) -> str:
@@ -259,6 +314,8 @@ def text(result: Mapping[str, Any]) -> str:
         elif "ratio" in found:
             other = {"two": "one thread", "fit vectors d=768": "768 columns"}
             beside = other.get(name, other.get(name.split()[0], "bare scan"))
+            if "ari" in found:
+                name = f"{name} (ARI with a fit of all {found['ari']:.3f})"
             ratio = found["ratio"]
             faster = beside != "bare scan"
             pairs.append(
@@ -335,7 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for section in wanted:
                 start = time.perf_counter()
                 for name, figures in SECTIONS[section](bench):
-                    result["figures"][name] = figures
+                    result["figures"] = with_figures(result["figures"], name, figures)
                     common.save(result, options.json)
                     print(f"{name}: {figures}", flush=True)
                 print(f"({section}: {time.perf_counter() - start:.0f} s)", flush=True)
