@@ -50,7 +50,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         By default it is chosen from the tree.
     depth : int or "auto"
         Split levels: up to 2^depth leaves. By default 8, and 10 where the eighth still divides clusters.
-    log : sequence of str or int, optional
+    log : str, int or sequence of these, optional
         Features of very unequal amounts, by name or place: learned from as sign(x) log(1 + abs(x)).
     min_size : int
         A node with fewer rows is no cluster of its own.
@@ -100,7 +100,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_clusters: int | None = None,
         *,
         depth: int | Literal["auto"] = "auto",
-        log: Sequence[str | int] | None = None,
+        log: Sequence[str | int] | str | int | None = None,
         min_size: int = 1,
         max_clusters: int | None = None,
         passes: int | Literal["auto"] = "auto",
@@ -310,7 +310,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _spec(self) -> FeatureSpec:
         """The features; a ValueError for names or places in `log` that X does not have."""
         names = [str(name) for name in _check_feature_names_in(self)]
-        asked = [self.log] if isinstance(self.log, str) else list(self.log or ())
+        asked = [self.log] if isinstance(self.log, str | int) else list(self.log or ())
         known: dict[Any, int] = {name: place for place, name in enumerate(names)}
         known |= {place: place for place in range(len(names))}
         for column in asked:

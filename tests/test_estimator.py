@@ -227,7 +227,7 @@ def test_log_is_that_of_the_commands_and_of_a_model_from_them(tmp_path):
     np.testing.assert_array_equal(parts.predict(frame), whole.predict(frame))
 
 
-@pytest.mark.parametrize("log", [["cost"], [2], [-1], [True], "cost"])
+@pytest.mark.parametrize("log", [["cost"], [2], [-1], [True], "cost", 2])
 def test_log_of_a_feature_that_is_not_there_is_a_value_error(log):
     frame = pd.DataFrame(blobs(100, 2)[0], columns=["a", "b"])
     with pytest.raises(ValueError, match="log: X has no feature"):
