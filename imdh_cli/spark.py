@@ -331,9 +331,15 @@ def _levels(df: DataFrame, name: str, asked: FeatureParams, reading: SourceParam
 
 
 def _bind(df: DataFrame, model: Model) -> None:
-    """DataError unless the model's features are columns of the DataFrame."""
+    """DataError unless the model's features are columns of the DataFrame.
+
+    Their types tell, but of texts where numbers belong, which may hold some: the first of these are read.
+    """
+    rows = _plain_names(df)
+    numbers = {*model.spec.numbers} - {*model.spec.parsed}
+    texts = any(f.name in numbers and f.dataType.typeName() == "string" for f in df.schema.fields)
     with _driver_errors():
-        first = _to_arrow(_plain_names(df).limit(0)).rename_columns(df.columns)  # their types
+        first = _to_arrow(rows.limit(RUN_ROWS if texts else 0)).rename_columns(df.columns)
         bind_features(table_source(first, name=parts.NAME), model.spec)
 
 
@@ -420,11 +426,11 @@ def _to_arrow(df: DataFrame) -> pa.Table:
 @contextmanager
 def _driver_errors() -> Iterator[None]:
     """What went wrong on a worker, as the one error that it is."""
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except PySparkException as error:
+    except ImdhError:
+        raise
+    except Exception as error:  # PySparkException, or what Py4J raises
         known = _known_error(str(error))
         if known is None:
             raise
@@ -433,17 +439,23 @@ def _driver_errors() -> Iterator[None]:
 
 _ERRORS: tuple[tuple[str, Callable[[re.Match[str]], ImdhError]], ...] = (
     (
-        r"ModuleNotFoundError: No module named '(imdh_cli|numba|numpy|llvmlite)",
+        r"No module named '(imdh_cli|numba|numpy|llvmlite|pyarrow|pandas)",
         lambda m: UsageError(
             f"a Spark worker cannot import {m[1]}",
             "install imdh where the workers' Python is (PYSPARK_PYTHON), or ship it with spark.archives",
         ),
     ),
     (
-        r"PYTHON_VERSION_MISMATCH|Python in worker has different version.{0,80}",
+        r"Python in worker has different version:? ([\d.]+) than that in driver:? ([\d.]+)",
         lambda m: UsageError(
-            "the workers run another minor version of Python than the driver",
-            "set PYSPARK_PYTHON to the same version on both sides",
+            f"the workers run Python {m[1]}, the driver {m[2]}",
+            "set PYSPARK_PYTHON to a Python of the driver's minor version, with imdh",
+        ),
+    ),
+    (
+        r'Cannot run program "([^"\n]*)"',
+        lambda m: UsageError(
+            f'a Spark worker cannot run the Python "{m[1]}"', "set PYSPARK_PYTHON to one that workers have"
         ),
     ),
     (

@@ -256,6 +256,10 @@ def test_text_becomes_features_with_all_its_levels(engine, df):
         (lambda e, df: e.fit([1.0]), "a list where a DataFrame of Spark belongs"),
         (lambda e, df: e.fit(df, exclude=["truth"], sample_rows=0), "sample_rows=0"),
         (lambda e, df: e.assign(df.select("id", "word"), e.fit(df, exclude=["truth"])), 'no columns "x.`0`"'),
+        (
+            lambda e, df: e.assign(df.withColumn("x.`0`", F.lit("n/a")), e.fit(df, exclude=["truth"])),
+            r'column "x\.`0`" is text: it holds "n/a"; the model learned numbers',
+        ),
         (lambda e, df: e.assign(df, e.fit(df, exclude=["truth"]), name="id"), 'has a column "id"'),
         (lambda e, df: e.assign(df, e.fit(df, exclude=["truth"]), clusters=9999), "9999 clusters"),
     ],
@@ -307,7 +311,15 @@ def test_what_the_options_would_not_take_is_refused_before_anything_is_read(engi
     ("text", "message"),
     [
         ("...\nModuleNotFoundError: No module named 'imdh_cli'\n", "a Spark worker cannot import imdh_cli"),
-        ("[PYTHON_VERSION_MISMATCH] Python in worker ...", "another minor version of Python"),
+        ("x\nImportError: No module named 'pyarrow'\n", "a Spark worker cannot import pyarrow"),
+        (
+            "x\nPython in worker has different version: 3.12 than that in driver: 3.11, ...",
+            "the workers run Python 3.12, the driver 3.11",
+        ),
+        (
+            'java.io.IOException: Cannot run program "/no/python3": error=2',
+            'cannot run the Python "/no/python3"',
+        ),
         ("x\nimdh_cli.errors.DataError: the value is missing\nmore", "the value is missing"),
         ("x\nRuntimeError: External error: DataError: the value is missing\n", "the value is missing"),
     ],
