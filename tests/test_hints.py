@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pytest
 
-from tests.cli import imdh, metadata, shell
+from tests.cli import Ran, imdh, metadata, shell
 
 ROWS = np.random.default_rng(0).normal(size=(300, 2)) + 8 * (np.arange(300) % 2)[:, None]
 CSV = "x,y\n" + "".join(f"{a:.6f},{b:.6f}\n" for a, b in ROWS)
@@ -109,6 +109,18 @@ FILES: dict[str, tuple[str, bytes | str | Callable[[Path], None], str]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def here(line: str) -> Ran:
+    """What a line does of which a shell makes no more than words."""
+    program, *words = shlex.split(line)
+    assert program == "imdh"
+    return imdh(*words, status=None)
+
+
 def typed(line: str) -> str:
     """The command in a hint, as it is typed into a shell."""
     found = re.search(r"(?:^|: )(\S+ [^:]*\| imdh .*)$", line)
@@ -125,7 +137,7 @@ def test_what_is_not_read_is_read_as_the_hint_says(name: str, tmp_path: Path) ->
         content(tmp_path / file)
     else:
         (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
-    refused = shell(f'imdh fit --seed 3 "{file}" -o m.npz', tmp_path)
+    refused = here(f'imdh fit --seed 3 "{file}" -o m.npz')
     assert refused.status == 3, refused.err
     hint = refused.err.splitlines()[1].removeprefix("hint: ")
     done = shell(typed(hint), tmp_path)
@@ -136,7 +148,7 @@ def test_what_is_not_read_is_read_as_the_hint_says(name: str, tmp_path: Path) ->
 
 def test_bz2_needs_no_hint(tmp_path: Path) -> None:
     (tmp_path / "t.bz2").write_bytes(bz2.compress(CSV.encode()))
-    assert shell("imdh fit t.bz2 -q", tmp_path).status == 0
+    assert here("imdh fit t.bz2 -q").status == 0
 
 
 # --- options ----------------------------------------------------------------------------------------
@@ -216,7 +228,7 @@ def test_accents_may_be_composed_or_not(tmp_path: Path) -> None:
     assert (
         shell(f"imdh assign m.npz t.csv --keep {composed} | head -1", tmp_path).text == f"{apart},cluster\n"
     )
-    other = shell("imdh assign m.npz u.csv", tmp_path)
+    other = here("imdh assign m.npz u.csv")
     assert other.status == 3
     assert "is spelled with other characters (another Unicode normal form)" in other.err
 
@@ -228,11 +240,11 @@ def test_accents_may_be_composed_or_not(tmp_path: Path) -> None:
         ("Report,,\n", 2), ("# by hand\n", 2),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("sep", [",", ";", "\t"])
+@pytest.mark.parametrize("sep", [",", *(pytest.param(sep, marks=pytest.mark.long) for sep in ";\t")])
 def test_a_title_above_the_header_is_told_from_it(above: str, line: int, sep: str, tmp_path: Path) -> None:
     text = above.replace(",", sep) + lines(sep.join("nab"), "w{i}", "{x}", "{n}", sep=sep)
     (tmp_path / "t.csv").write_text(text)
-    refused = shell("imdh fit t.csv -o m.npz", tmp_path)
+    refused = here("imdh fit t.csv -o m.npz")
     what = "comment" if above.startswith("#") else "title"
     assert f"t.csv: the header is on line {line}, below a {what}" in refused.err
     hint = refused.err.splitlines()[1].removeprefix("hint: ")
@@ -251,13 +263,13 @@ def test_a_title_above_the_header_is_told_from_it(above: str, line: int, sep: st
 )
 def test_a_header_is_not_taken_for_a_title(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
-    assert "below a title" not in shell("imdh fit t.csv", tmp_path).err
+    assert "below a title" not in here("imdh fit t.csv").err
 
 
 def test_aligned_columns_are_made_a_csv(tmp_path: Path) -> None:
     rows = "".join(f"{x:8.3f}  {n:6d}\n" for n, x in enumerate(NOISE))
     (tmp_path / "t.txt").write_text("       a       b\n" + rows)
-    refused = shell("imdh fit t.txt -o m.npz", tmp_path)
+    refused = here("imdh fit t.txt -o m.npz")
     hint = refused.err.splitlines()[1].removeprefix("hint: ")
     done = shell(typed(hint) + " -c a,b", tmp_path)
     assert "40 rows used of 40, 2 features" in done.err, done.err
@@ -265,7 +277,7 @@ def test_aligned_columns_are_made_a_csv(tmp_path: Path) -> None:
 
 def test_the_cell_that_is_shown_is_the_columns_own(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("price,share,n", "${n}.50", "1.{n}%", "{n}"))
-    err = shell("imdh fit t.csv -o m.npz", tmp_path).err
+    err = here("imdh fit t.csv -o m.npz").err
     assert 'left out "price" (such as "$0.50") and "share" (such as "1.0%"): text (numbers with units' in err
 
 
@@ -275,7 +287,7 @@ def test_the_cell_that_is_shown_is_the_columns_own(tmp_path: Path) -> None:
 )
 def test_units_are_taken_away_by_the_command_of_the_hint(cell: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("b,code", cell, "3kg{n}"))
-    refused = shell("imdh fit t.csv -c b -o m.npz", tmp_path)
+    refused = here("imdh fit t.csv -c b -o m.npz")
     assert f'column "b" is text, not numbers: it holds "{cell.format(n=0)}"' in refused.err
     command = re.search("hint: numbers with units; (sed .*) uses them", refused.err)
     assert command, refused.err
@@ -287,7 +299,7 @@ def test_units_are_taken_away_by_the_command_of_the_hint(cell: str, tmp_path: Pa
 
 def test_one_number_with_a_unit_among_others_is_told_how_to_lose_it(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("b", "{n}.5", "") + "12 %,\n")
-    refused = shell("imdh fit t.csv -c b -o m.npz", tmp_path)
+    refused = here("imdh fit t.csv -c b -o m.npz")
     assert '"12 %" is not a number' in refused.err
     command = re.search("""take "%" away: (sed -E '.*'),""", refused.err)
     assert command, refused.err
@@ -313,12 +325,12 @@ def test_where_no_column_is_left_each_is_told_what_to_do_with(tmp_path: Path) ->
 
 def test_numbers_of_several_units_are_not_made_alike(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("b,a", "{n} kg", "{n}") + "5 g,1\n")
-    assert "write plain numbers, of one unit, to use them" in shell("imdh fit t.csv -o m.npz", tmp_path).err
+    assert "write plain numbers, of one unit, to use them" in here("imdh fit t.csv -o m.npz").err
 
 
 def test_one_reason_for_a_column_and_not_two(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("a;b", "1,{n}", "{n}", sep=";"))
-    err = shell("imdh fit t.csv -o m.npz", tmp_path).err
+    err = here("imdh fit t.csv -o m.npz").err
     assert err.count("--decimal ,") == 2  # the reader's note, and why the column is left out
     assert "onehot" not in err
     assert "--parse" not in err
@@ -329,14 +341,14 @@ def test_numbers_as_text_are_read_from_typed_files(tmp_path: Path) -> None:
 
     text = [f"{x:.3f}" for x in NOISE]
     pq.write_table(pa.table({"t": text, "n": [str(i % 7) for i in range(40)]}), tmp_path / "t.parquet")
-    refused = shell("imdh fit t.parquet -o m.npz", tmp_path)
+    refused = here("imdh fit t.parquet -o m.npz")
     assert refused.status == 3
     option = re.search(r"--parse \S+ uses", refused.err)
     assert option, refused.err
     done = shell("imdh fit t.parquet -o m.npz --parse t,n; imdh assign m.npz t.parquet -o o.csv -q", tmp_path)
     assert done.status == 0, done.err
     assert "40 rows used of 40, 2 features" in done.err
-    refused = shell("imdh sql m.npz", tmp_path)
+    refused = here("imdh sql m.npz")
     assert 'column "t" is text that was read with --parse: no cast of SQL' in refused.err
     labelled = re.search("imdh assign .* -o labelled.parquet", refused.err)
     assert labelled, refused.err
@@ -345,9 +357,9 @@ def test_numbers_as_text_are_read_from_typed_files(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "labelled.parquet").num_rows == 40
     bad = pa.table({"t": [*text, "x"], "n": ["1"] * 41})
     pq.write_table(bad, tmp_path / "t.parquet")
-    wrong = shell("imdh assign m.npz t.parquet -o o.csv -f", tmp_path)
+    wrong = here("imdh assign m.npz t.parquet -o o.csv -f")
     assert 't.parquet, row 41, column "t": "x" is not a number' in wrong.err
-    assert shell("imdh assign m.npz t.parquet -o o.csv -f -q --on-bad-row skip", tmp_path).status == 0
+    assert here("imdh assign m.npz t.parquet -o o.csv -f -q --on-bad-row skip").status == 0
 
 
 def test_codes_that_are_no_amounts_are_named_and_made_levels(tmp_path: Path) -> None:
@@ -356,7 +368,7 @@ def test_codes_that_are_no_amounts_are_named_and_made_levels(tmp_path: Path) -> 
         f"{zips[i % 5]},{x:.3f},{i % 5 + 1},{2015 + i % 6}\n" for i, x in enumerate(np.tile(NOISE, 9))
     )
     (tmp_path / "t.csv").write_text("zip,x,stars,year\n" + rows)
-    first = shell("imdh fit t.csv -o m.npz", tmp_path)
+    first = here("imdh fit t.csv -o m.npz")
     assert (
         '"zip": 5 whole numbers between 10115 and 99084; if they are codes and no amounts, --onehot zip'
         in first.err
@@ -381,7 +393,7 @@ def test_little_spread_is_not_called_constant(
 ) -> None:
     table = pd.DataFrame({"a": make(np.tile(NOISE, 3)), "b": np.tile(NOISE, 3)})
     table.to_parquet(tmp_path / "t.parquet")
-    err = shell("imdh fit t.parquet -o m.npz", tmp_path).err
+    err = here("imdh fit t.parquet -o m.npz").err
     assert said in err
     assert ("constant" in err) == said.startswith("constant")
 

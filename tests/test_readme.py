@@ -115,7 +115,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder_with_samples(tmp_path_factory.mktemp("readme"))
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=[block.splitlines()[0][2:42] for block in BLOCKS])
+def cases() -> list[Any]:
+    """The blocks; one that learns from twenty samples of the cities takes longer than all the others."""
+    found = []
+    for block in BLOCKS:
+        long = any("--stability" in command.line for command in commands(block))
+        found.append(
+            pytest.param(block, marks=pytest.mark.long if long else (), id=block[2:].split("\n")[0][:40])
+        )
+    return found
+
+
+@pytest.mark.parametrize("block", cases())
 def test_commands_print_what_the_readme_shows(block: str, folder: Path) -> None:
     """Each command of a block, in order."""
     for command in commands(block):
