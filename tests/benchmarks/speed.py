@@ -12,7 +12,7 @@
 - cold and warm start
 
 The data are made in a temporary folder ($TMPDIR; up to 3 GB at a time at full scale). What a command does not
-measure stays as it was: `--only csv,memory,wide --repeats 3` takes a quarter of an hour on two idle cores.
+measure stays as it was: `--only csv,memory,wide --repeats 3` should take a quarter of an hour on idle cores.
 """
 
 from __future__ import annotations
