@@ -593,13 +593,14 @@ def deeper(tree: Tree, V: Array) -> Tree:
 # --- cuts moved to single features ----------------------------------------------------------------
 
 
-def move_to_features(tree: Tree, Z: Array, without: Sequence[int] = ()) -> list[int]:
+def move_to_features(tree: Tree, Z: Array, without: Sequence[int] = (), hold: bool = False) -> list[int]:
     """Every split, from the root down, to the feature along which a cut is worth four times as much, judged
     on the rows of Z (n, d) that stand there. Returns what moved.
 
     A place within 3 sd of the mean, with a valley nearly empty (0.8) and significant for the best of d: E
     beyond sqrt(1.6^2 + ln(d) / 5) sqrt(n). It is looked at twice: in the histogram about the mean, whose
     place of greatest worth is the candidate, and in that about the cut. Below what moved no cut is known.
+    hold: what moved counts as learned from 10^12 rows, so that it stays.
     """
     rule, frozen, moved = tree.rule, freeze(tree), []
     least = math.sqrt(1.6**2 + math.log(Z.shape[1]) / 5)
@@ -607,7 +608,7 @@ def move_to_features(tree: Tree, Z: Array, without: Sequence[int] = ()) -> list[
     while waiting:
         i, rows, fresh = waiting.pop()
         used = [row for row in rows if not is_clipped(Z[row], rule)]
-        if i not in tree.splits or len(used) < 50:
+        if i not in tree.splits or len(used) < 200:
             continue
         node = tree.splits[i]
         known = not fresh and node.t > 0 and node.s2 > 0
@@ -630,8 +631,8 @@ def move_to_features(tree: Tree, Z: Array, without: Sequence[int] = ()) -> list[
                 continue
             _start_anew_below(i, tree)
             node.v, cut = np.eye(Z.shape[1])[f], at
-            if not known:
-                node.m, node.t, node.rho2 = mean, len(used), float((sd**2).mean())
+            if hold or not known:
+                node.m, node.t, node.rho2 = mean, 10**12 if hold else len(used), float((sd**2).mean())
             node.s2, node.b = sd[f] ** 2, at - node.m[f]
             node.anchor = node.b
             moved.append(i)
@@ -732,7 +733,9 @@ def valleys(
         gain = SS[j - 1] - SS[left] - SS[right]
         out.gain[j - 1] = gain if weight == "ss" else max(gain, 0.0)
         out.depth[j - 1] = valley_depth(histogram, n)
-        out.excess[j - 1] = excess_mass(histogram) / math.sqrt(n) if n else 0.0
+        lesser = min(summary.counts[left], summary.counts[right])
+        of = min(n, 9 * lesser) if out.depth[j - 1] >= 0.8 and lesser else n  # a few rows far from many
+        out.excess[j - 1] = excess_mass(histogram) / math.sqrt(of) if n else 0.0
         if summary.on_piles is not None and out.depth[j - 1] < 0.8 and summary.on_piles[j - 1].any():
             # A valley that neither the rows on a pile nor the others have lies between a pile and the rest.
             parts = [summary.on_piles[j - 1], histogram - summary.on_piles[j - 1]]

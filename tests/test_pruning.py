@@ -267,6 +267,21 @@ def test_rows_may_stop_where_all_leaves_below_agree(seed, depth):
         assert label[node - 1] == (here.pop() if len(here) == 1 else 0)
 
 
+@pytest.mark.parametrize(("few", "far", "stands"), [(100, 14.0, True), (15, 14.0, False), (100, 5.0, False)])
+def test_few_rows_count_beyond_an_empty_gap(few, far, stands):
+    x = np.random.default_rng(0).standard_normal(20_000 + few)
+    x[:few] += far
+    tree = Tree.start(1, 1)
+    tree.directions[0], tree.variances[0], tree.learned[0] = 1.0, x.var(), len(x)
+    tree.offsets[0] = far / 2 + 0.5
+    counter = Counter(tree.freeze(), Scaling(np.zeros(1), np.ones(1), np.zeros(1), np.inf), 1)
+    counter.update(x[:, None])
+    counter.join()
+    statistics = counter.statistics()
+    arrays = *statistics.of_nodes(), tree.pivots, statistics.histograms
+    assert pruning.prune(*arrays, PruneParams()).n_clusters == 1 + stands
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_nodes_of_clusters_can_be_told_from_the_labels(seed):
     summary = random_summary(seed, 4, 500)

@@ -16,6 +16,7 @@ SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident
 SURE = 2.0  # and beyond which none could doubt it
 LAX = 1.25  # what one split in twenty trees reaches by accident
 EMPTY = 0.8  # depth of a valley that is nearly empty
+RARE = 9  # times the rows of the lesser side: where that is less than n, it stands for n
 LEAST_ROWS = 4
 BEYOND = HALF  # bins that an end bin is taken to be wide, as it holds all that lies beyond
 _WIDE_CENTRES = (np.arange(BINS + 2 * BEYOND - 2) + 1.5 - HALF - BEYOND) / PER_SD
@@ -69,6 +70,15 @@ def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.max(axis=1, initial=0) > 0))
     excess[some] = excess_everywhere(histograms[some])[:, HALF]
     return excess / np.sqrt(np.maximum(counts, 1))
+
+
+def of_few(
+    excess: np.ndarray, depths: np.ndarray, counts: np.ndarray, lesser: np.ndarray
+) -> np.ndarray:
+    """E / sqrt(n) of each split, (m,), n no more than RARE times the rows of its lesser side where the valley
+    is nearly empty: a hundred rows far from ten thousand are beyond sqrt(n), and no accident of the tail."""
+    few = np.where((depths >= EMPTY) & (lesser > 0), np.minimum(counts, RARE * lesser), counts)
+    return excess * np.sqrt(np.maximum(counts, 1) / np.maximum(few, 1))
 
 
 def without_piles(

@@ -20,6 +20,7 @@ from imdh_cli.core.pruning.valleys import (
     LEAST_ROWS,
     SIGNIFICANT,
     excess_mass,
+    of_few,
     valley_depths,
     without_piles,
 )
@@ -71,6 +72,7 @@ class Splits:
             left, right = children(ss)
             gains.append(ss[:m] - left - right)
         depths, excess = valley_depths(histograms, rows), excess_mass(histograms, rows)
+        excess = of_few(excess, depths, rows, np.minimum(*children(counts)))
         if on_piles is not None:
             excess = without_piles(excess, depths, histograms, on_piles)
         return cls(
