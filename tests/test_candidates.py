@@ -72,8 +72,8 @@ def test_the_best_place_of_a_histogram_is_that_of_all_of_them(seed, deep):
         assert depths[0] == pytest.approx(depth[place[0]], rel=1e-9)
 
 
-@pytest.mark.parametrize(("d", "k", "seed"), [(2, 2, 0), (3, 2, 1), (6, 2, 2)])
-def test_moves_are_the_twins(d, k, seed):
+@pytest.mark.parametrize(("d", "k", "seed", "hold"), [(2, 2, 0, False), (3, 2, 1, True), (6, 2, 2, False)])
+def test_moves_are_the_twins(d, k, seed, hold):
     X, _ = in_one_column(600, d, k, seed)
     Z, center, scale = naive.standardise(X)
     tree = Tree.start(3, d, seed=seed)
@@ -82,11 +82,10 @@ def test_moves_are_the_twins(d, k, seed):
     for i, node in twin.splits.items():
         tree.learned[i - 1], tree.offsets[i - 1], tree.variances[i - 1] = node.t, node.b, node.s2
         tree.pivots[i - 1], tree.directions[i - 1], tree.mean_squares[i - 1] = node.m, node.v, node.rho2
-    its = naive.move_to_features(twin, Z)
+    its = naive.move_to_features(twin, Z, hold=hold)
     assert len(its) > 0
-    assert move_to_features(tree, Scaling(center, scale, np.zeros(d), CLIP), X, np.empty(0, np.int64)) == len(
-        its
-    )
+    scaling, none = Scaling(center, scale, np.zeros(d), CLIP), np.empty(0, np.int64)
+    assert move_to_features(tree, scaling, X, none, hold=hold) == len(its)
     for i, node in twin.splits.items():
         np.testing.assert_allclose(tree.directions[i - 1], node.v, atol=1e-12)
         np.testing.assert_allclose(tree.pivots[i - 1], node.m, atol=1e-9)
@@ -101,6 +100,16 @@ def test_features_that_are_no_candidates_are_let_alone():
     tree = Tree.start(2, 3)
     assert move_to_features(tree, scaling, X, np.array([0])) == 0
     assert move_to_features(tree, scaling, X, np.array([1, 2])) == 1
+
+
+def test_what_small_steps_lose_in_many_columns_is_held():
+    rng = np.random.default_rng(0)
+    which = rng.integers(0, 3, 4000)
+    X = rng.standard_normal((4000, 200))
+    X[:, :3] += 5.7 * np.eye(3)[which]
+    made = fit_rows(X, FitParams(n_init=1))
+    assert made.pruning.n_clusters == 3
+    assert adjusted_rand_score(which, Labeller(made.model, None)(X)["cluster"]) > 0.97
 
 
 @pytest.mark.parametrize(("d", "k"), [(10, 2), (10, 3), (50, 2), (50, 3)])

@@ -461,7 +461,7 @@ def test_few_rows_beyond_an_empty_valley_are_told_and_had_by_their_number(tmp_pa
     sentence = imdh("report", tmp_path / "one.npz", "--json").json["choice"]["sentence"]
     assert sentence.endswith("Any larger number would be a partition, not a finding.")
     X[:60, 0] += 15
-    imdh("fit", write(tmp_path / "u.parquet", X), "-o", tmp_path / "m.npz")
+    imdh("fit", write(tmp_path / "u.parquet", X), "-o", tmp_path / "m.npz", "--n-init", "4")
     told = imdh("report", tmp_path / "m.npz", "--json").json
     sentence = told["choice"]["sentence"]
     assert len(told["clusters"]) == 1

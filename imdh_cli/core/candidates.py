@@ -18,7 +18,7 @@ from imdh_cli.compiled import kernel, valleys
 from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
 from imdh_cli.compiled.native_cache import prepared
 from imdh_cli.core.pruning import SIGNIFICANT
-from imdh_cli.core.tree import Scaling, Tree
+from imdh_cli.core.tree import HELD, Scaling, Tree
 
 SAMPLE_ROWS = 16_384
 SAMPLE_BYTES = 32 << 20
@@ -81,11 +81,14 @@ def significant(features: int) -> float:
     return float(np.sqrt(1.6**2 + np.log(features) / 5.0))
 
 
-def move_to_features(tree: Tree, scaling: Scaling, X: np.ndarray, without: np.ndarray) -> int:
+def move_to_features(
+    tree: Tree, scaling: Scaling, X: np.ndarray, without: np.ndarray, *, hold: bool = False
+) -> int:
     """Move cuts, from the root down, in place.
 
     X : (rows, d), rows as they were learned from. without : features that are no candidates: what lies on a
-    pile is a group along that feature, and none beside others. Returns how many cuts were moved.
+    pile is a group along that feature, and none beside others. hold : those that move do not learn any more.
+    Returns how many cuts were moved.
     """
     rows, d = X.shape
     Z, clipped = np.empty((rows, d)), np.empty(rows, dtype=np.bool_)
@@ -136,8 +139,8 @@ def move_to_features(tree: Tree, scaling: Scaling, X: np.ndarray, without: np.nd
             tree.directions[i] = 0.0
             tree.directions[i, best] = 1.0
             tree.start_below(node)
-            if not known:
-                tree.pivots[i], tree.learned[i] = mean, n
+            if hold or not known:
+                tree.pivots[i], tree.learned[i] = mean, HELD if hold else n
                 tree.mean_squares[i] = (deviation**2).mean()
             tree.variances[i] = deviation[best] ** 2
             tree.offsets[i] = cut - tree.pivots[i, best]

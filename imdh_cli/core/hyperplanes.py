@@ -29,7 +29,7 @@ from imdh_cli.compiled import hyperplanes, kernel, valleys
 from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
 from imdh_cli.compiled.native_cache import prepared
 from imdh_cli.core.pruning import SIGNIFICANT
-from imdh_cli.core.tree import Scaling, Tree
+from imdh_cli.core.tree import HELD, Scaling, Tree
 
 LEVELS = 4  # of splits that are looked at
 LEAST_ROWS = 1000  # of a node
@@ -45,7 +45,6 @@ ITERATIONS = np.array([10, 15, 10])
 ALPHA, PENALTY = 0.5, 10.0
 FLATTEST = 3  # starts of least kurtosis; those of greatest found nothing more
 FLAT = 1e-3  # variance of a principal component, of the first one's, below which there is nothing to see
-HELD = 10**12  # what counts as rows learned from where a cut is to stay
 
 
 class Cut(NamedTuple):

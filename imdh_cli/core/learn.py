@@ -558,7 +558,13 @@ class _Run:
         found = self._take((False, epoch))
         if found is not None:
             self._resume(found)
-        self.learner.begin_epoch(epoch, counting=counting, reading=reading, resumed=found is not None)
+        self.learner.begin_epoch(
+            epoch,
+            counting=counting,
+            last=epoch == self.passes - 1,
+            reading=reading,
+            resumed=found is not None,
+        )
         return 0 if found is None else found.position.rows
 
     def _end_of_first_epoch(self) -> None:

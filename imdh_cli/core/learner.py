@@ -109,7 +109,13 @@ class Learner:
         self._pipeline: ThreadPipeline | None = None
 
     def begin_epoch(
-        self, number: int, *, counting: bool, reading: bool = False, resumed: bool = False
+        self,
+        number: int,
+        *,
+        counting: bool,
+        last: bool = False,
+        reading: bool = False,
+        resumed: bool = False,
     ) -> None:
         """Learn from the first row on again, in epoch `number` (from 0).
 
@@ -123,7 +129,7 @@ class Learner:
         if not resumed:
             if relocating and number > 0:
                 statistics = self.statistics()
-                self._relocate(statistics, number)
+                self._relocate(statistics, number, last)
                 self._grow(statistics)
             self.rows_met, self._next_window, self._former = 0, WINDOW_ROWS, None
             self._previous = self._empty()
@@ -264,15 +270,15 @@ class Learner:
             self._former, self._moved_at = self._former or before, self.rows_met
             self._previous = self._empty()
 
-    def _relocate(self, statistics: Statistics, epoch: int) -> int:
-        """Before an epoch, or within the first one."""
+    def _relocate(self, statistics: Statistics, epoch: int, last: bool = False) -> int:
+        """Before an epoch, the last one perhaps, or within the first one."""
         start = time.thread_time()
         moved = relocate(self.tree, statistics)
         late = self.rows_met >= LATE_ROWS
         if self.sample is not None and self.sample.is_due(between_epochs=epoch > 0):
             rows = self.sample.rows(self.rows_met)  # none of them twice
             piled = self.dither.columns[self.dither.piled]
-            moved += move_to_features(self.tree, self.scaling, rows, piled)
+            moved += move_to_features(self.tree, self.scaling, rows, piled, hold=last)
             # Twice in a fit, since they take as long as 50,000 rows do; few rows are met in more epochs.
             if epoch < 2 if late else epoch in (1, 2):
                 moved += move_to_hyperplanes(self.tree, self.scaling, rows)

@@ -15,7 +15,8 @@ from imdh_cli.compiled.memory import by_node
 
 CLIP = 10.0  # standardised coordinates are cut to [-10, 10]
 FLAT = 1e-14  # sd by mean: rounding leaves a constant large value with a spread of a few last digits
-FLAT = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
+FLAT_PROJECTION = 1e-12  # a projected sd below this part of the coordinates is rounding, not spread
+HELD = 10**12  # what counts as rows learned from where a cut is to stay
 MARGIN = 1e-10  # by which part of the coordinates the cut of a flat split is moved
 
 
@@ -126,7 +127,7 @@ class Tree:
         """
         at_pivot = np.einsum("ij,ij->i", self.directions, self.pivots[: len(self.offsets)])
         size = 1.0 + np.abs(self.offsets + at_pivot)
-        flat = np.sqrt(self.variances) <= FLAT * size
+        flat = np.sqrt(self.variances) <= FLAT_PROJECTION * size
         offsets = self.offsets - np.where(flat, MARGIN * size, 0.0)
         return offsets + at_pivot, offsets
 

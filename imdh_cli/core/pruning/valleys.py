@@ -72,9 +72,7 @@ def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return excess / np.sqrt(np.maximum(counts, 1))
 
 
-def of_few(
-    excess: np.ndarray, depths: np.ndarray, counts: np.ndarray, lesser: np.ndarray
-) -> np.ndarray:
+def of_few(excess: np.ndarray, depths: np.ndarray, counts: np.ndarray, lesser: np.ndarray) -> np.ndarray:
     """E / sqrt(n) of each split, (m,), n no more than RARE times the rows of its lesser side where the valley
     is nearly empty: a hundred rows far from ten thousand are beyond sqrt(n), and no accident of the tail."""
     few = np.where((depths >= EMPTY) & (lesser > 0), np.minimum(counts, RARE * lesser), counts)
