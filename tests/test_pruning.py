@@ -302,7 +302,7 @@ def fit(
     _, center, scale = naive.standardise(X)
     scaling = Scaling(center, scale, np.zeros(X.shape[1]), 10.0)
     learn = params.learn
-    tree = Tree.start(learn.depth, X.shape[1], start=learn.start, seed=params.seed)
+    tree = Tree.start(learn.levels, X.shape[1], start=learn.start, seed=params.seed)
     learner = Learner(tree, scaling, ColumnMoments(X.shape[1]), params, 1)
     passes = 1 if params.passes == 1 or not recount else 2
     for number in range(passes):
@@ -313,10 +313,10 @@ def fit(
     result = pruning.prune(counts, means, squares, tree.pivots, statistics.histograms, params.prune)
     Z, at = scaling.apply(X), np.ones(len(X), np.int64)
     thresholds = tree.frozen()[0]
-    for _ in range(learn.depth):
+    for _ in range(learn.levels):
         left = np.einsum("ij,ij->i", tree.directions[at - 1], Z) < thresholds[at - 1]
         at = 2 * at + ~left
-    return result, result.cluster_of_leaf[at - 2**learn.depth]
+    return result, result.cluster_of_leaf[at - 2**learn.levels]
 
 
 def counted(learner: Learner, X: np.ndarray) -> Statistics:
