@@ -54,11 +54,21 @@ demo: $(VENV)/.base  ## fit, prune, assign and report on the sample data
 	run imdh fit sample_data/digits.csv -x digit -o build/demo/digits.npz -f; \
 	run imdh report build/demo/digits.npz sample_data/digits.csv --truth digit
 
+# pytest in two processes side by side, each over half of the files; what the second one says comes after the
+# first one's. With PYTEST_ARGS in one.
+define pytest
+$(if $(PYTEST_ARGS),$(PY) -m pytest $(1) $(PYTEST_ARGS),\
+	@mkdir -p build; echo "$(PY) -m pytest $(1)  (in two processes, of which one is seen until it ends)"; \
+	IMDH_TEST_PART=2/2 $(PY) -m pytest $(1) >build/tests-2.txt 2>&1 & second=$$!; \
+	IMDH_TEST_PART=1/2 $(PY) -m pytest $(1); status=$$?; \
+	wait $$second || status=$$?; cat build/tests-2.txt; exit $$status)
+endef
+
 test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
-	$(PY) -m pytest -m 'not long' $(PYTEST_ARGS)
+	$(call pytest,-m 'not long')
 
 test-all: $(VENV)/.dev  ## the same, with the long ones and ten times the examples
-	$(PY) -m pytest --hypothesis-profile long $(PYTEST_ARGS)
+	$(call pytest,--hypothesis-profile long)
 
 # Classic Spark and Connect, which take Java 17; make test has Sail, which takes none.
 test-spark: $(VENV)-spark/.stamp  ## run the tests on Spark: classic, then Connect (needs Java 17)
