@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """IMDH_TEST_PART=1/2: the first of two parts that run side by side, files of about the same size in all."""
+    """IMDH_TEST_PART=1/2: the first of two parts that run side by side, of about the same size."""
     if part := os.environ.get("IMDH_TEST_PART"):
         number, parts = map(int, part.split("/"))
         files = sorted({item.path for item in items}, key=lambda path: (path.stat().st_size, path))

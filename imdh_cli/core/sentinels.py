@@ -21,8 +21,8 @@ REPEATED = 3  # cells of one value
 ALONE = 3  # different values on a side; more are a crowd of their own
 SHORT = 6  # digits
 # Nearer codes. Designed on 411 columns of 22 public tables, where they are three zeros that do mean missing;
-# accepted on some 1,100 columns of 20 others, which hold none. Of 5,760 draws of 72 ordinary kinds 5 were taken
-# for such columns; counts of about 30 of which one in twenty is 0 cannot be told from them.
+# accepted on some 1,100 columns of 20 others, which hold none. Of 5,760 draws of 72 ordinary kinds 5 were
+# taken for such columns; counts of about 30 of which one in twenty is 0 cannot be told from them.
 CODES = frozenset(
     {-1.0, 0.0, 9.0, -9.0} | {s * (10.0**k - j) for k in range(2, 10) for j in (1, 2) for s in (1, -1)}
 )
