@@ -754,15 +754,15 @@ def valleys(
     return out
 
 
-def kept_tree(summaries: Sequence[Summary], agreements: Sequence[float]) -> int:
+def kept_tree(summaries: Sequence[Summary], agreements: Sequence[float], threshold: float = 2.5) -> int:
     """Which of several trees of the same rows is kept: agreement x sqrt(worth), then agreement, decide.
 
     agreements: the mean adjusted Rand index of each tree's clusters with those of the others. Worth: the sum
-    of G delta over the splits significant by a stricter test, still stricter where others disagree.
+    of G delta over the splits significant by the stricter test.
     """
     scores = []
     for summary, agreement in zip(summaries, agreements, strict=True):
-        v = valleys(summary, threshold=2.5 if agreement >= 0.3 else 4.0)
+        v = valleys(summary, threshold=threshold)
         worth = sum(v.gain[j] * v.depth[j] for j in range(len(v.gain)) if v.significant[j])
         scores.append((max(agreement, 0.01) * math.sqrt(worth), agreement))
     return scores.index(max(scores))

@@ -97,15 +97,6 @@ def test_of_rows_of_one_cluster_the_tree_is_kept_that_most_agree_with():
     assert restarts.best(made, X, PruneParams()) == int(np.argmax(agreements(made, X, PruneParams())))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_valley_between_the_arms_of_one_cluster_that_one_tree_met_is_not_kept(seed):
-    X = np.exp(2 * np.random.default_rng([seed, 10, 1]).standard_normal((20_000, 10)))
-    made = trees(X, 4, FitParams(seed=seed))
-    found = [prune(tree, PruneParams()).n_clusters for tree in made]
-    assert max(found) > 1
-    assert found[restarts.best(made, X, PruneParams())] == 1
-
-
 def test_seeds_give_more_alike_answers_than_single_trees_do():
     X = elongated(4000, seed=5)
 

@@ -5,10 +5,8 @@ Small steps end where the start and the order of rows lead them: another seed, a
     agreement   the mean adjusted Rand index of its clusters with those of the others, on some of the rows
     worth       the sum of G delta over its splits that are significant beyond any doubt (see pruning)
 
-and the one is kept whose agreement times the root of its worth is greatest. One of four finds a valley in
-nothing more easily than one of one: where a tree disagrees with the others, splits must be the more beyond
-doubt. Where no tree has such a split, as in rows of one cluster, it is the one that agrees best. The paper
-learns one tree.
+and the one is kept whose agreement times the root of its worth is greatest. Where no tree has such a split,
+as in rows of one cluster, it is the one that agrees best. The paper learns one tree.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from imdh_cli.core.learn import Learned
 
 BEYOND_DOUBT = 2.5  # E / sqrt(n) of a split that counts: with 1.5, one false valley in four trees would win
-ALIKE = 0.3  # agreement below which a tree stands alone, and
-BEYOND_ALONE = 4.0  # what must count there: between the arms of a wide lognormal 3.6 was met
 COMPARED_ROWS = 4000  # at most
 ALONE = 0.01  # what a tree that none agrees with has for agreement: its valleys are there nevertheless
 
@@ -48,18 +44,16 @@ def best(trees: Sequence[Learned], X: np.ndarray, params: PruneParams) -> int:
     for i, j in combinations(range(len(trees)), 2):
         alike[i, j] = alike[j, i] = adjusted_rand(labels[i], labels[j])
     agreement = alike.sum(axis=1) / max(1, len(trees) - 1)
-    beyond = np.where((agreement < ALIKE) & (len(trees) > 1), BEYOND_ALONE, BEYOND_DOUBT)
-    worths = [worth(tree, least) for tree, least in zip(trees, beyond, strict=True)]
-    scores = np.maximum(agreement, ALONE) * np.sqrt(worths)
+    scores = np.maximum(agreement, ALONE) * np.sqrt([worth(tree) for tree in trees])
     return int(np.lexsort((-np.arange(len(trees)), agreement, scores))[-1])
 
 
-def worth(tree: Learned, beyond: float = BEYOND_DOUBT) -> float:
-    """The sum of G delta over the splits whose E / sqrt(n) is beyond doubt, in z."""
+def worth(tree: Learned) -> float:
+    """The sum of G delta over the splits beyond doubt, in z."""
     counted = tree.statistics
     splits = Splits.summarise(
         *counted.of_nodes(), tree.tree.pivots, counted.histograms, 1, counted.on_piles
-    ).judge(beyond)
+    ).judge(BEYOND_DOUBT)
     return float((splits.gains * splits.depths)[splits.significant].sum())
 
 
