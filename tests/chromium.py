@@ -32,7 +32,11 @@ def find() -> str | None:
 
 
 def needed() -> str:
-    """The same, for a test that needs one: without it the test is skipped, or fails where none may be."""
+    """The same, for a test that needs one.
+
+    `make test` must pass on a machine that has nothing but Python and cannot install a browser: there the test
+    is skipped. `.ci/run` installs one and sets IMDH_REQUIRE_BROWSER, with which a test that finds none fails.
+    """
     path = find()
     if path is None:
         missing = "no Chromium is installed (or named by CHROMIUM)"

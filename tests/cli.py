@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,10 +93,14 @@ def program(
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
     status: int | None = 0,
+    before: Sequence[str] = (),
 ) -> Ran:
-    """Run `imdh WORDS` as a program. env: changes to the environment. status None: any."""
+    """Run `imdh WORDS` as a program.
+
+    env: changes to the environment. status None: any. before: the words of a program that starts it.
+    """
     done = subprocess.run(
-        [*PROGRAM, *map(str, words)],
+        [*before, *PROGRAM, *map(str, words)],
         input=stdin,
         capture_output=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | dict(env or {}),
@@ -106,6 +111,17 @@ def program(
     ran = Ran(done.returncode, done.stdout, done.stderr.decode())
     assert status is None or ran.status == status, f"status {ran.status}\n{ran.err}"
     return ran
+
+
+def heeding_modes() -> list[str]:
+    """What to start a program by that may read and write only what a file's mode allows, which holds for all
+    users but root. Skips where root cannot give that privilege away: there no mode forbids anything."""
+    if os.geteuid() != 0:
+        return []
+    words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    if not shutil.which("setpriv") or subprocess.run([*words, *PROGRAM, "--version"], cwd=ROOT).returncode:
+        pytest.skip("root may read and write everything, and cannot give that away here")
+    return words
 
 
 def start(

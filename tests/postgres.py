@@ -85,7 +85,11 @@ def _cell(value: object) -> str:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """A server until the end of the block. Skips where there is none, unless IMDH_REQUIRE_POSTGRES is set."""
+    """A server until the end of the block.
+
+    Where there is none, as on a machine with nothing but Python, the test is skipped; with
+    IMDH_REQUIRE_POSTGRES, which `.ci/run` sets where it has one, it fails.
+    """
     found = programs()
     if found is None:
         if os.environ.get("IMDH_REQUIRE_POSTGRES"):

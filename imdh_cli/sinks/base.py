@@ -158,7 +158,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if column.type != field.type:
             try:
                 column = column.cast(field.type)
-            # Invalid: a value does not fit the type; NotImplemented: nothing leads from type to type.
+            # Arrow alone knows what it casts. Invalid: a value does not fit (0.5 as int32). NotImplemented:
+            # nothing leads from type to type (a list to a number). All else is a fault of ours, and passes.
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise DataError(
                     f'column "{field.name}" changes from {field.type} to {column.type}'

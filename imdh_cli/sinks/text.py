@@ -221,7 +221,7 @@ def _check_type(field: pa.Field) -> None:
     type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     try:
         _as_text(pa.array([], type_))
-    except pa.ArrowNotImplementedError as error:  # no cast leads to text; no value is looked at
+    except pa.ArrowNotImplementedError as error:  # by the type alone: Arrow is asked, as for Parquet
         raise DataError(
             f'column "{field.name}" is {field.type}, which cannot be written as text',
             "write .parquet or .arrow, or leave the column out",
