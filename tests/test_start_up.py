@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from imdh_cli import runtime
@@ -73,6 +75,46 @@ def test_only_what_a_command_needs_is_imported(folder, line, allowed):
     )
     found = json.loads(done.stderr.splitlines()[-1])
     assert set(found) <= set(allowed.split()), done.stderr.decode()
+
+
+ALLOCATED = """
+import sys
+from imdh_cli.cli.main import program
+try:
+    program()
+finally:
+    import pyarrow as pa
+    pools = {name: getattr(pa, f"{name}_memory_pool")() for name in pa.supported_memory_backends()}
+    print(*(name for name, pool in pools.items() if pool.max_memory()), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "system",
+        pytest.param(
+            None,
+            marks=pytest.mark.skipif(
+                not runtime.arrow_has_jemalloc(), reason="no wheel of pyarrow for Linux: no jemalloc, perhaps"
+            ),
+        ),
+    ],
+)
+def test_arrow_takes_all_memory_with_one_allocator(folder, tmp_path, wish):
+    """Pages of Parquet files, too, which pyarrow takes from the allocator chosen when Arrow was loaded."""
+    pq.write_table(pa.table({"x": np.arange(3000.0), "y": np.arange(3000.0) % 7}), tmp_path / "t.parquet")
+    words = ["fit", tmp_path / "t.parquet", "-o", tmp_path / "n.npz", "-q", "--n-init", "1"]
+    env = {name: value for name, value in os.environ.items() if name != runtime.ARROW_MEMORY}
+    done = subprocess.run(
+        [sys.executable, "-c", ALLOCATED, *map(str, words)],
+        capture_output=True,
+        text=True,
+        env=env | {"PYTHONPATH": str(ROOT)} | ({runtime.ARROW_MEMORY: wish} if wish else {}),
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr.split() == [wish or "jemalloc"]
 
 
 # --- where it runs --------------------------------------------------------------------------------
