@@ -35,8 +35,8 @@ def _cgroup_quota() -> int | None:
 
 
 def arrow_has_jemalloc() -> bool:
-    """Whether Arrow surely has this allocator, told without loading it: as a wheel for Linux with glibc, which
-    brings its libraries along. Asked for in vain, Arrow would say so on stderr."""
+    """Whether Arrow surely has this allocator, told without loading it: as a wheel for Linux with glibc,
+    which brings its libraries along. Asked for in vain, Arrow would say so on stderr."""
     try:
         found = find_spec("pyarrow") if os.confstr("CS_GNU_LIBC_VERSION") else None
     except (AttributeError, ValueError, OSError):  # not on this system
