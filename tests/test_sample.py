@@ -47,6 +47,34 @@ def test_a_sample_goes_on_from_its_state(cut, size):
     np.testing.assert_array_equal(second.rows(), whole.rows())
 
 
+@given(n=st.integers(0, 300), size=st.integers(1, 320), said=st.integers(0, 1000))
+def test_a_bound_for_the_keys_changes_nothing_or_the_sample_says_so(n, size, said):
+    X = np.arange(2.0 * n).reshape(n, 2)
+    sample, bounded = UniformSample(size, 2, [3]), UniformSample(size, 2, [3], bound=size / max(said, 1))
+    for part in np.array_split(X, 5):
+        sample.add(part)
+        bounded.add(part)
+    assert np.array_equal(bounded.rows(), sample.rows()) == bounded.complete
+    assert sample.complete
+
+
+def test_a_sample_of_a_file_of_which_most_rows_cannot_be_used(tmp_path):
+    """More rows were expected below the bound than come: all are read once more."""
+    X = np.random.default_rng(0).standard_normal((20_000, 2)) + 9.0 * np.repeat(
+        [[0.0], [1.0]], 10_000, axis=0
+    )
+    used = np.arange(20_000) % 5 == 0
+    pq.write_table(pa.table({"x": np.where(used, X[:, 0], np.nan), "y": X[:, 1]}), tmp_path / "gaps.parquet")
+    pq.write_table(pa.table({"x": X[used, 0], "y": X[used, 1]}), tmp_path / "none.parquet")
+    models = []
+    for name in ("gaps", "none"):
+        done = imdh("fit", tmp_path / f"{name}.parquet", "--sample", 1000, "-o", tmp_path / "m.npz", "-f")
+        assert "learned from 1,000 of these rows" in done.err
+        models.append(imdh_cli.load(tmp_path / "m.npz"))
+    for name in ("directions", "thresholds", "counts", "center", "scale"):
+        np.testing.assert_array_equal(getattr(models[0], name), getattr(models[1], name))
+
+
 def test_every_row_is_as_likely():
     drawn = np.zeros(1000)
     for seed in range(300):

@@ -556,6 +556,16 @@ def swap_rows(buffer, slots, rows):
 
 
 @_compiled()
+def move_up(rows, kept):
+    """rows[k] = rows[kept[k]], in place. rows (n, d), kept (k,) int64, ascending."""
+    for k in range(kept.shape[0]):
+        row = kept[k] & NATURAL
+        if row != k:
+            for f in range(rows.shape[1]):
+                rows[k, f] = rows[row, f]
+
+
+@_compiled()
 def column_sums(X, shift, low, high, total, square):
     """Add to the sums of x - shift and of (x - shift)^2 of each column, in place, row by row.
 

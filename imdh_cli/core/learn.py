@@ -327,6 +327,8 @@ class _Run:
         """In memory where the buffer holds all rows, else through the buffer."""
         rows = self.rows
         size = buffer_rows(self.params, self.d)
+        if self.update is None and rows.whole is not None and len(rows.whole) <= size:
+            return self._in_memory(rows.whole)
         buffer = np.empty((size, self.d))
         reorders = rows.reorders
         if not reorders or (rows.n_rows or 0) <= size:

@@ -110,18 +110,20 @@ class FeatureRows(RowSource):
             matrices = self._mixed(fragments, epoch)
         return self._reading(skip(matrices if matrices is not None else self.in_order(), start), epoch)
 
-    def to_sample(self, rows: int) -> Iterator[np.ndarray]:
+    def to_sample(self, rows: int) -> tuple[Iterator[np.ndarray], int | None]:
         """Matrices to draw so many rows from, each row as likely: all rows, or some fragments where there are
-        hundreds: see `_some`."""
+        hundreds: see `_some`. And how many rows that are, used or not, if that is known."""
         fragments = self._fragments() or []
         some = _some(
             fragments, rows, np.random.default_rng([self._params.seed, 9, 2]) if self._params else None
         )
         if len(some) == len(fragments):
-            return self.blocks(IN_ORDER)
+            return self.blocks(IN_ORDER), self.source.rows
         self.fragments_read = len(some), len(fragments)
         chunks = chain.from_iterable(map(self._decoded, some))
-        return self._reading(self.in_order(prefetch(chunks) if self._threads > 1 else chunks), IN_ORDER)
+        known = [fragment.rows for fragment in some if fragment.rows is not None]
+        matrices = self.in_order(prefetch(chunks) if self._threads > 1 else chunks)
+        return self._reading(matrices, IN_ORDER), sum(known) if len(known) == len(some) else None
 
     def _reading(self, matrices: Iterator[np.ndarray], epoch: int) -> Iterator[np.ndarray]:
         """One reading: what the first one tells is kept."""

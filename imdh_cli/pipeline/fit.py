@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from imdh_cli.model.metadata import doubted
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.checkpoint import Checkpoint
 from imdh_cli.pipeline.feature_rows import FeatureRows, OnProgress
-from imdh_cli.rows.sample import UniformSample
+from imdh_cli.rows.sample import UniformSample, bound_for
 from imdh_cli.rows.source import IN_ORDER, ArrayRows
 from imdh_cli.sources.base import Source
 
@@ -161,13 +161,7 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
             "--sample with --recount yes reads the data twice, and a stream can be read once",
             "leave --recount out, or write the stream to a file first",
         )
-    columns = ColumnMoments(rows.n_features)
-    sample = UniformSample(size, rows.n_features, [params.seed, 9, 0])
-    for X in rows.blocks(IN_ORDER) if params.recount == "yes" else rows.to_sample(size):
-        columns.add(X)
-        sample.add(X)
-    held = sample.rows()
-    del sample  # it holds them, too
+    columns, held = _drawn(rows, params, size)
     in_memory = replace(params, buffer_rows=max(1, len(held)))
     learned = learn(ArrayRows(held), in_memory, columns=columns, threads=threads)
     if params.recount != "yes":
@@ -181,6 +175,28 @@ def _learn_sample(rows: FeatureRows, params: FitParams, size: int, threads: int)
     finally:
         counter.join()
     return replace(learned, statistics=counter.statistics(), busy={**learned.busy, **counter.busy})
+
+
+def _drawn(rows: FeatureRows, params: FitParams, size: int) -> tuple[ColumnMoments, np.ndarray]:
+    """The moments of all rows that are read, and a uniform sample (k, d) of them."""
+
+    def matrices() -> tuple[Iterator[np.ndarray], int | None]:
+        whole = params.recount == "yes"
+        return (rows.blocks(IN_ORDER), rows.source.rows) if whole else rows.to_sample(size)
+
+    d, seed = rows.n_features, [params.seed, 9, 0]
+    columns = ColumnMoments(d)
+    coming, n_rows = matrices()
+    known = n_rows is not None and rows.rereadable
+    sample = UniformSample(size, d, seed, bound=bound_for(size, n_rows or 0) if known else 1.0)
+    for X in coming:
+        columns.add(X)
+        sample.add(X)
+    if not sample.complete:  # most rows could not be used
+        sample = UniformSample(size, d, seed)
+        for X in matrices()[0]:
+            sample.add(X)
+    return columns, sample.rows()
 
 
 def _left_out(source: Source, selection: Selection) -> list[list[str]]:

@@ -37,6 +37,11 @@ class RowSource(ABC):
     def n_rows(self) -> int | None:
         return None
 
+    @property
+    def whole(self) -> np.ndarray | None:
+        """All rows (n, d) as an array that is only looked at, where they are in memory as one."""
+        return None
+
     @abstractmethod
     def blocks(self, epoch: int, start: int = 0) -> Iterator[np.ndarray]:
         """Matrices (rows, d) float64 of any length, from row `start` of an epoch on (0, 1 ..., or IN_ORDER).
@@ -60,9 +65,16 @@ class ArrayRows(RowSource):
         if not arrays or any(X.ndim != 2 or X.shape[1] != arrays[0].shape[1] for X in arrays):
             raise ValueError("rows are arrays of two dimensions that have the same number of columns")
         self.n_features = arrays[0].shape[1]
-        self._arrays = [np.require(X, np.float64, ["C"]).view() for X in arrays]
+        arrays = [np.require(X, np.float64, ["C"]) for X in arrays]
+        # Compiled code that is kept takes arrays that may be written to, whether it does or not.
+        self._whole = arrays[0] if len(arrays) == 1 and arrays[0].flags.carray else None
+        self._arrays = [X.view() for X in arrays]
         for X in self._arrays:
             X.flags.writeable = False  # the caller's
+
+    @property
+    def whole(self) -> np.ndarray | None:
+        return self._whole
 
     @property
     def n_rows(self) -> int:
