@@ -13,19 +13,21 @@ rows came in batches nor on threads. Labels, moments and counts are of the rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
-from imdh_cli.core.piles import LEAST_PART, Piles, stand_out
+from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
 from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
 
 SAMPLE_ROWS = 16_384  # that the rooms of values are told from
 TIED = 0.9  # of these rows: with no more values than that a column is one of values that come again
 FAR = 4.0
+TURNED = 64  # columns of these rows at a time
 PILED = 0.05  # the part of all rows in piles that makes a column one of these
 
 
@@ -64,11 +66,18 @@ class Dither:
     @classmethod
     def of(cls, X: np.ndarray) -> Dither:
         """By rows (n, d) as they are, of which a sample is taken at even distances."""
-        sample = X[np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)]
-        piles = Piles.of(sample)
-        found = [(f, rooms) for f in range(X.shape[1]) if (rooms := _rooms(sample[:, f])) is not None]
+        at = np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)
+        found, piles = [], []
+        for f, column in _columns(X, at):
+            if _hardly_tied(column):
+                continue
+            values, counts = np.unique(column, return_counts=True)
+            if len(piled := values_of(values, counts)):
+                piles.append((f, piled))
+            if (rooms := _rooms(column, values, counts)) is not None:
+                found.append((f, rooms))
         if not found:
-            return cls.none(piles)
+            return cls.none(Piles.of(piles))
         origins, per_bin, rooms, squares, piled = zip(*(parts for _, parts in found), strict=True)
         columns = np.array([f for f, _ in found], dtype=np.int64)
         return cls(
@@ -78,7 +87,7 @@ class Dither:
             np.array(rooms),
             np.array(squares),
             np.array(piled),
-            piles,
+            Piles.of(piles),
         )
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:
@@ -140,11 +149,30 @@ def noise_key(seed: int, *, epoch: int | None) -> np.uint64:
     return np.uint64(np.random.SeedSequence([seed, 4, *leg]).generate_state(1, np.uint64)[0])
 
 
-def _rooms(column: np.ndarray) -> tuple[float, float, np.ndarray, float, bool] | None:
+def _columns(X: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each column of some rows (k,) of X (n, d), without NaN. Some are turned at a time: of 784 columns that
+    takes a third of the time."""
+    for first in range(0, X.shape[1], TURNED):
+        for k, column in enumerate(np.ascontiguousarray(X[rows, first : first + TURNED].T)):
+            yield first + k, column[~np.isnan(column)]
+
+
+def _hardly_tied(column: np.ndarray) -> bool:
+    """Whether a column (n,) has so many values that these come not again and again, and none that could be a
+    pile. Most columns do: this is told in a quarter of the time that counting them takes."""
+    ordered, n = np.sort(column), len(column)
+    most = math.ceil(LEAST_PART * n)
+    if n < 2 or 1 + np.count_nonzero(ordered[1:] != ordered[:-1]) <= TIED * n:
+        return False
+    return not (ordered[most - 1 :] == ordered[: n - most + 1]).any()
+
+
+def _rooms(
+    column: np.ndarray, values: np.ndarray, counts: np.ndarray
+) -> tuple[float, float, np.ndarray, float, bool] | None:
     """Origin, bins per unit, rooms (128, 2), mean square of the noise and whether it is piled, of a column
-    (n,); None where its values do not come again, or it has one only."""
-    column = column[~np.isnan(column)]
-    values, counts = np.unique(column, return_counts=True)
+    (n,), its values in ascending order (u,) and the rows of each; None where its values do not come again, or
+    it has one only."""
     if not 2 <= len(values) <= TIED * len(column):
         return None
     gaps = np.diff(values)

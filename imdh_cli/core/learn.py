@@ -362,7 +362,8 @@ class _Run:
         self.starts = trees_worth(len(X)) if self.params.n_init == "auto" else self.params.n_init
         if self.params.recount == "no":
             self.drawn = self._sample_to_count()
-            self.drawn.add(X)
+            for k in range(0, len(X), self.block_rows):  # at once it would hold all of them
+                self.drawn.add(X[k : k + self.block_rows])
         return self._epochs_in_memory(X) if self.starts == 1 else self._best_start(X, self.starts)
 
     def _best_start(self, X: np.ndarray, starts: int) -> Counter | None:

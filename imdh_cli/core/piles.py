@@ -12,7 +12,7 @@ straight cut on each side of a pile makes, with this in 11, of which 9 are cut a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +35,10 @@ class Piles:
         return cls(np.empty(0, dtype=np.int64), np.empty(0))
 
     @classmethod
-    def of(cls, sample: np.ndarray) -> Piles:
-        """By rows (n, d), NaN for a cell to be filled."""
-        found = [values_of(column[~np.isnan(column)]) for column in sample.T]
-        columns = np.repeat(np.arange(len(found), dtype=np.int64), [len(values) for values in found])
-        return cls(columns, np.concatenate([np.empty(0), *found]))
+    def of(cls, found: Sequence[tuple[int, np.ndarray]]) -> Piles:
+        """By the values (k,) that are piles of some columns, in order."""
+        columns = np.repeat(np.array([f for f, _ in found], dtype=np.int64), [len(v) for _, v in found])
+        return cls(columns, np.concatenate([np.empty(0), *(values for _, values in found)]))
 
     def leaning(self, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The columns that directions (m, d) lean on, (k,), and for each direction which of these, (m,)
@@ -72,12 +71,12 @@ class Piles:
         return cls(state["pile_columns"], state["pile_values"]) if "pile_columns" in state else cls.none()
 
 
-def values_of(column: np.ndarray) -> np.ndarray:
-    """The values of a column (n,) that are piles, in ascending order; of only two values none is."""
-    values, counts = np.unique(column, return_counts=True)
+def values_of(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The values of a column that are piles, of its values in ascending order (u,) and the rows of each; of
+    only two values none is."""
     if len(values) < 3:
         return np.empty(0)
-    return values[stand_out(counts) & (counts >= LEAST_PART * len(column))]
+    return values[stand_out(counts) & (counts >= LEAST_PART * counts.sum())]
 
 
 def stand_out(counts: np.ndarray) -> np.ndarray:
