@@ -22,6 +22,7 @@ from imdh_cli.errors import DataError, ModelError, UsageError
 from imdh_cli.features import Column, FeatureSpec, Tally, bind_features, extract, select_features
 from imdh_cli.params import FeatureParams
 from imdh_cli.sources import Chunk, TableSource
+from imdh_cli.sources.parquet_file import ParquetPart
 from tests.tables import opened, parquet
 
 
@@ -729,6 +730,27 @@ def test_an_empty_column_of_a_parquet_file_is_left_out(values, tmp_path):
     names, notes = chosen(opened(tmp_path / "t.parquet"))
     assert names == ["a"]
     assert notes == ['left out "b": empty (it holds no value)']
+
+
+def test_a_footer_that_tells_of_numbers_spares_a_look_at_the_first_rows(tmp_path, monkeypatch):
+    nan = float("nan")
+    columns = {"a": [1.5, 0.5], "b": [None, nan], "c": [3, None], "d": [True, False], "e": [nan, nan]}
+    table = pa.table({name: cells * 200 for name, cells in columns.items()})
+    pq.write_table(table, tmp_path / "t.parquet")
+    pq.write_table(table.select(["a", "c"]), tmp_path / "n.parquet", write_statistics=False)
+    asked: list[set[str]] = []
+    sample = ParquetPart.sample
+
+    def watched(self, rows=20_000, columns=None):
+        asked.append({*columns})
+        return sample(self, rows, columns)
+
+    monkeypatch.setattr(ParquetPart, "sample", watched)
+    assert chosen(opened(tmp_path / "t.parquet"))[0] == ["a", "c", "d"]
+    assert asked[0] == {"b", "e"}
+    assert chosen(opened(tmp_path / "t.parquet", null_values=("3",)))[0] == ["a", "d"]
+    assert chosen(opened(tmp_path / "n.parquet"))[0] == ["a", "c"]
+    assert {"a", "c"} in asked  # where no statistics were written
 
 
 def test_a_column_with_one_value_far_behind_is_not_empty(tmp_path):

@@ -219,13 +219,15 @@ def _numbers(X: np.ndarray, batch: pa.RecordBatch, names: Sequence[str], where: 
     broken = np.empty(n, dtype=np.bool_)
     if not n:
         return broken
-    if not all(t in _PLAIN for t in batch.schema.types):
+    types = set(batch.schema.types)
+    if not types <= _PLAIN:
         arrays = [
             c if c.type in _PLAIN else _as_double(c, name, where)
             for name, c in zip(names, batch.columns, strict=True)
         ]
         batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
-    found = _in_memory(batch.columns)
+        types = set(batch.schema.types)
+    found = _in_memory(batch.columns) if types == _DOUBLES else None
     if found is not None:
         kernel.turn(*found, LARGEST, X, broken)
         return broken
@@ -239,9 +241,9 @@ def _numbers(X: np.ndarray, batch: pa.RecordBatch, names: Sequence[str], where: 
 
 
 def _in_memory(columns: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Columns of doubles without nulls as `kernel.turn` takes them: the memory from the first of them to the
-    end of the last, and how many cells from there each begins. None for others."""
-    if not all(c.type == pa.float64() and c.null_count == 0 for c in columns):
+    """Columns of doubles as `kernel.turn` takes them: the memory from the first of them to the end of the
+    last, and how many cells from there each begins. None where there are nulls."""
+    if any(c.null_count for c in columns):
         return None
     begin = np.array([c.buffers()[1].address + 8 * c.offset for c in columns])
     if (begin % 8).any():  # as data of other libraries may lie
@@ -253,6 +255,7 @@ def _in_memory(columns: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray] | N
     return np.asarray(memory), starts
 
 
+_DOUBLES = {pa.float64()}
 _PLAIN = frozenset(
     [pa.float64(), pa.float32(), pa.int64(), pa.int32(), pa.int16(), pa.int8()]
     + [pa.uint64(), pa.uint32(), pa.uint16(), pa.uint8()]

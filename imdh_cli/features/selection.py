@@ -354,6 +354,10 @@ def _empty(source: Source, params: FeatureParams) -> set[str]:
     """
     apart = {*params.exclude, *params.ids, *source.hive_columns, *source.id_columns, *source.absent}
     names = _readable(source, [f.name for f in source.schema if f.name not in apart and _may_be_void(f)])
+    filled = source.filled(names)
+    names = [n for n in names if n not in filled]
+    if not names:
+        return set()
     first = source.sample(FEW_ROWS, names)
     void = [n for n in names if not _holds(first.column(n))]
     if not void or source.rows == first.num_rows:

@@ -199,6 +199,10 @@ class Source(Protocol):
         """Read these columns as numbers, as text, or as lists of a length, whatever they look like."""
         ...
 
+    def filled(self, names: Sequence[str]) -> set[str]:
+        """Of these columns some that hold a value, as far as that is known without reading rows."""
+        ...
+
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         """The first rows of all or some columns; `chunks` of a stream serves them again."""
         ...

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from typing import cast
@@ -29,6 +30,7 @@ from imdh_cli.sources.base import (
     pandas_index,
 )
 from imdh_cli.sources.file import Stored
+from imdh_cli.sources.nested import is_number
 from imdh_cli.workers import prefetch
 
 PAGE = 1 << 20  # bytes; the usual size of a page
@@ -102,6 +104,20 @@ class ParquetPart:
                 fragments.append(Fragment(group.num_rows, max(size, 1), read, held))
             row += group.num_rows
         return fragments
+
+    def filled(self, names: Sequence[str]) -> set[str]:
+        """Columns of numbers that hold one, by the footer: a least one, which is not NaN, in the first row
+        group. To see it in the rows takes a page and a dictionary of each column: 0.6 s of 784 columns."""
+        numbers = [n for n in names if n in self._stored.names and is_number(self._stored.field(n).type)]
+        found: set[str] = set()
+        if self._groups:
+            group = self._open().metadata.row_group(0)
+            for name, leaf in zip(numbers, self._leaves(numbers), strict=True):
+                with suppress(*BROKEN):  # kinds that pyarrow does not tell: the rows do
+                    known = group.column(leaf).statistics
+                    if known is not None and known.has_min_max and known.min == known.min:
+                        found.add(name)
+        return found
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)
