@@ -106,9 +106,10 @@ def fit(
             "on Spark sample_rows are learned from, and all rows are counted", "leave it at that"
         )
     with _driver_errors():
-        selection = _selection(df, asked, reading)
-        spec = selection.spec
-        n = df.count() if n_rows is None else n_rows
+        first = _first_rows(df)
+        selection = _selection(df, first, asked, reading)
+        spec, met = selection.spec, sum(map(len, first))
+        n = n_rows or (met if met < FIRST_ROWS else df.count())
         # Some more than asked for are drawn: the number that come is random.
         fraction = 1.0 if n <= sample_rows else (sample_rows + 5.0 * sample_rows**0.5) / n
     found = _profiled(df, spec, fraction, params.seed, reading)
@@ -205,20 +206,20 @@ def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **opt
 
 
 def _profile(batches: Batches, *, layout: _Layout, **how: Any) -> Batches:
-    part, batches = layout.numbered(batches)
+    part, rows = layout.numbered(batches)
     if part is not None:
-        for piece in parts.pack_profile(parts.profile(batches, part=part, **how)):
+        for piece in parts.pack_profile(parts.profile(rows, part=part, **how)):
             yield _piece(part, piece)
 
 
 def _count(batches: Batches, *, layout: _Layout, first_rows: dict[int, int], **how: Any) -> Batches:
-    part, batches = layout.numbered(batches)
+    part, rows = layout.numbered(batches)
     if part is not None:
-        yield _piece(part, parts.count(batches, first_row=first_rows.get(part, 0), **how).pack())
+        yield _piece(part, parts.count(rows, first_row=first_rows.get(part, 0), **how).pack())
 
 
 def _merge(batches: Batches) -> Batches:
-    found = sorted((part, piece) for batch in batches for part, piece in _pairs(batch))
+    found = sorted((pair for batch in batches for pair in _pairs(batch)), key=lambda pair: pair[0])
     merged = parts.merge_counts(piece for _, piece in found)
     if merged is not None:
         yield _piece(found[0][0], merged)
@@ -251,21 +252,29 @@ class _Layout:
     others: tuple[str, ...]
     columns: tuple[str, ...]
 
-    def numbered(self, batches: Batches) -> tuple[int | None, Batches]:
-        """The partition's number and its batches; None for a partition without rows."""
+    def numbered(self, batches: Batches) -> tuple[int | None, parts.Rows]:
+        """The partition's number and its rows; None for a partition without rows."""
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return None, iter(())
-        part = int(first.column(0).flatten()[0].as_py())
-        return part, map(self._apart, itertools.chain([first], filled))
+        part, batches = int(first.column(0).flatten()[0].as_py()), itertools.chain([first], filled)
+        if self.numbers == self.columns:
+            return part, parts.Matrices(_cells(batch).copy() for batch in batches)
+        return part, map(self._apart, batches)
 
     def _apart(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Each column by its name; NULL within the array is NaN, which means missing, too."""
-        cells = batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
-        arrays = dict(zip(self.numbers, map(pa.array, np.ascontiguousarray(cells[:, 1:].T)), strict=True))
+        """Each column by its name."""
+        columns = map(pa.array, np.ascontiguousarray(_cells(batch).T))
+        arrays = dict(zip(self.numbers, columns, strict=True))
         arrays |= zip(self.others, batch.columns[1:], strict=True)
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.columns], names=list(self.columns))
+
+
+def _cells(batch: pa.RecordBatch) -> np.ndarray:
+    """(n, d) of the array, without the number of the partition; NULL is NaN, which means missing, too."""
+    cells = batch.column(0).flatten().to_numpy(zero_copy_only=False)
+    return cells.reshape(batch.num_rows, -1)[:, 1:]
 
 
 def _piece(part: int, data: bytes) -> pa.RecordBatch:
@@ -274,16 +283,17 @@ def _piece(part: int, data: bytes) -> pa.RecordBatch:
     )
 
 
-def _pairs(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, bytes]]:
-    return zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+def _pairs(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, pa.Buffer]]:
+    return zip(batch.column(0).to_pylist(), (piece.as_buffer() for piece in batch.column(1)), strict=True)
 
 
 # -- on the driver
 
 
-def _selection(df: DataFrame, asked: FeatureParams, reading: SourceParams) -> Selection:
+def _selection(
+    df: DataFrame, tables: list[pa.Table], asked: FeatureParams, reading: SourceParams
+) -> Selection:
     """The features, told from the first rows and, where these do not tell, from all."""
-    tables = _first_rows(df)
     selection = select_features(table_source(*tables, params=reading, name=parts.NAME), asked)
     if sum(map(len, tables)) < FIRST_ROWS:
         return selection
@@ -411,7 +421,7 @@ def _column(df: DataFrame, name: str) -> Any:
     return _quoted(name) if name in df.columns else F.col(".".join(f"`{part}`" for part in name.split(".")))
 
 
-def _gathered(df: DataFrame) -> Iterator[bytes]:
+def _gathered(df: DataFrame) -> Iterator[pa.Buffer]:
     """The pieces in the order of their parts, so that sums do not depend on which came first."""
     pairs = list(_pairs(_to_arrow(df)))
     return (piece for _, piece in sorted(pairs, key=lambda pair: pair[0]))

@@ -21,6 +21,7 @@ from imdh_cli.engines import parts
 from imdh_cli.errors import DataError, ModelError
 from imdh_cli.features import Column, FeatureSpec
 from imdh_cli.params import AssignParams, FitParams, LearnParams, SourceParams
+from tests.models import make_model
 
 SPEC = FeatureSpec(tuple(Column(f"x{f}") for f in range(3)))
 PARAMS = FitParams(learn=LearnParams(depth=4), n_init=1)
@@ -89,7 +90,7 @@ def test_one_part_and_all_rows_are_the_model_of_fit():
 def test_a_profile_is_of_all_rows_however_they_are_cut(at):
     found, X = profiled(cut(table(), at)), np.column_stack([table().column(f"x{f}") for f in range(3)])
     X = X[~np.isnan(X).any(axis=1)]
-    np.testing.assert_array_equal(found.sample, X)
+    np.testing.assert_array_equal(found.drawn(2000), X)
     np.testing.assert_allclose(found.columns.mean, X.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(found.columns.square, X.var(axis=0) * len(X), rtol=1e-10)
     assert (found.tally.rows, found.tally.used, found.tally.missing) == (2000, 1960, {"x1": 40})
@@ -127,9 +128,8 @@ def test_labels_are_those_of_assign_however_the_rows_are_cut(at):
 def test_a_sample_is_uniform_and_of_the_size_asked_for():
     """Each row is as likely as any other: of 200 draws of a tenth, sums over tenths of the rows."""
     pieces = cut(table(), [300, 301, 900])
-    rows = len(profiled(pieces).sample)
-    drawn = np.zeros(rows)
-    whole = {tuple(row): i for i, row in enumerate(profiled(pieces).sample)}
+    whole = {tuple(row): i for i, row in enumerate(profiled(pieces).drawn(2000))}
+    drawn = np.zeros(len(whole))
     for seed in range(200):
         sample = profiled(pieces, fraction=0.15, seed=seed).drawn(196)
         assert len(sample) == 196
@@ -221,6 +221,32 @@ def test_a_part_is_read_as_the_command_reads_a_table():
     assert (counts.tally.used, counts.tally.bad) == (586, 2)
     with pytest.raises(DataError, match='"t": "none" is not a number'):
         list(parts.label(whole.to_batches(), model, params))
+
+
+@pytest.mark.parametrize("missing", ["skip", "mean"])
+def test_rows_that_come_as_matrices_are_those_of_columns(missing):
+    """Broken cells and logarithms."""
+    X = np.random.default_rng(0).standard_normal((300, 3))
+    X[[3, 299], 1], X[5, 0], X[6, 2] = np.nan, np.inf, 1e101
+    spec = replace(SPEC, missing=missing, columns=(*SPEC.columns[:2], Column("x2", log=True)))
+    batch = pa.RecordBatch.from_arrays(list(map(pa.array, X.T)), names=["x0", "x1", "x2"])
+    tree, scaling = make_model(d=3).frozen_tree, make_model(d=3).scaling
+    found = []
+    for rows in ([batch], parts.Matrices([X[:299].copy(), X[299:].copy()])):
+        profile = parts.profile(deepcopy(rows), spec, fraction=1.0, seed=0, part=0)
+        counts = parts.count(rows, spec, tree, scaling)
+        found.append((profile, profile.drawn(300), counts))
+    (columns, sample, counts), (other_columns, other_sample, other_counts) = found
+    np.testing.assert_array_equal(sample, other_sample)
+    np.testing.assert_array_equal(columns.columns.square, other_columns.columns.square)
+    assert columns.tally == other_columns.tally == counts.tally == other_counts.tally
+    assert columns.tally.missing == {"x1": 2}
+    assert columns.tally.infinite == {"x0": 1, "x2": 1}
+    np.testing.assert_array_equal(counts.statistics.histograms, other_counts.statistics.histograms)
+    with pytest.raises(DataError, match='the DataFrame, column "x1": the value is missing'):
+        parts.profile(
+            parts.Matrices([X.copy()]), replace(spec, missing="error"), fraction=0.0, seed=0, part=0
+        )
 
 
 def test_a_part_without_rows_changes_nothing():

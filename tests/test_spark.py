@@ -292,6 +292,16 @@ def test_a_name_that_several_columns_have_is_an_error_where_it_is_used(engine, s
         engine.fit(df)
 
 
+def test_a_batch_of_one_row_may_be_written_to(engine):
+    """Its cells lie in Arrow's memory, from which they would need no turning."""
+    array = pa.array([[7.0, 1.0, None]], pa.list_(pa.float64()))
+    batch = pa.RecordBatch.from_arrays([array], names=["c0"])
+    part, rows = engine._Layout(("a", "b"), (), ("a", "b")).numbered(iter([batch]))
+    (X,) = rows.matrices
+    np.testing.assert_array_equal(X, [[1.0, np.nan]])
+    assert (part, X.flags.writeable) == (7, True)
+
+
 def test_what_the_options_would_not_take_is_refused_before_anything_is_read(engine):
     for call, message in (
         (lambda: engine.fit(None, missing="foo"), "missing='foo' is not"),

@@ -131,6 +131,7 @@ def learn(
     columns: ColumnMoments | None = None,
     threads: int = 1,
     snapshots: Snapshots | None = None,
+    count: bool = True,
 ) -> Learned:
     """Learn a tree from rows, in as many epochs as they are worth, and count them at its leaves and splits.
 
@@ -146,6 +147,8 @@ def learn(
         The levels of the tree are shared among them; the result does not depend on it.
     snapshots : Snapshots, optional
         Where the run's state goes from time to time, and what to go on from.
+    count : bool
+        False where whoever calls counts rows at the tree: in memory without a recount none are drawn for it.
 
     Raises
     ------
@@ -156,10 +159,10 @@ def learn(
         params = replace(params, passes=1, recount="no", n_init=1)
     again = params.recount == "yes" or params.passes not in ("auto", 1)
     if rows.rereadable or not again:
-        return _Run(rows, params, state, columns, threads, snapshots).learned()
+        return _Run(rows, params, state, columns, threads, snapshots, count=count).learned()
     spooled = SpooledRows(rows)
     try:
-        return _Run(spooled, params, state, columns, threads, snapshots).learned()
+        return _Run(spooled, params, state, columns, threads, snapshots, count=count).learned()
     finally:
         spooled.close()
 
@@ -206,6 +209,8 @@ class _Run:
         start: int = 0,
         found: Snapshot | None = None,
         given_up: Event | None = None,
+        *,
+        count: bool = True,
     ) -> None:
         self.rows = rows
         # Of one of several starts: its number, where it had ended before, and whether it is wanted no more.
@@ -218,6 +223,7 @@ class _Run:
         self.block_rows = block_rows(self.d)
         self.columns = ColumnMoments(self.d) if columns is None else columns
         self._profiled = columns is not None
+        self._count = count
         self.dither = Dither.none()
         self.used = 0  # rows of the first epoch
         self.passes = 1
@@ -360,7 +366,7 @@ class _Run:
                 self.columns.add(X[k : k + self.block_rows])
         self.passes = passes_worth(len(X)) if self.params.passes == "auto" else self.params.passes
         self.starts = trees_worth(len(X)) if self.params.n_init == "auto" else self.params.n_init
-        if self.params.recount == "no":
+        if self.params.recount == "no" and (self._count or self.starts > 1):  # or trees are compared by them
             self.drawn = self._sample_to_count()
             for k in range(0, len(X), self.block_rows):  # at once it would hold all of them
                 self.drawn.add(X[k : k + self.block_rows])

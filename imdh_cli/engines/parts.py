@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from imdh_cli.core.sentinels import Sentinels
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.errors import DataError, ModelError
-from imdh_cli.features import FeatureSpec, Tally, bind_features
+from imdh_cli.features import FeatureSpec, Tally, bind_features, judge
 from imdh_cli.model import Model
 from imdh_cli.model.build import Provenance, build, check_range, describe, prune, suspects_of
 from imdh_cli.model.metadata import doubted
@@ -42,8 +42,21 @@ from imdh_cli.sources.memory import batches_source
 
 LEVEL = 1  # of compression: more costs time on every worker
 SAMPLE_BYTES = 1 << 20  # of a packed piece of a sample
-SAMPLED = b"\x93NUMPY"  # how such a piece begins
+SAMPLED = b"sampled:"  # how such a piece begins, before its keys and its rows
 NAME = "the DataFrame"
+
+Buffer: TypeAlias = bytes | pa.Buffer
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Rows that come as matrices (n, d) of all features, which are columns of numbers alone: they are changed
+    in place. To turn them into columns and back takes as long as to profile them."""
+
+    matrices: Iterable[np.ndarray]
+
+
+Rows: TypeAlias = Iterable[pa.RecordBatch] | Matrices
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -53,7 +66,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     return zlib.compress(out.getbuffer(), LEVEL)
 
 
-def unpack(data: bytes) -> dict[str, np.ndarray]:
+def unpack(data: Buffer) -> dict[str, np.ndarray]:
     """The inverse of `pack`. Raises ModelError for anything else."""
     with _damaged(), np.load(io.BytesIO(zlib.decompress(data)), allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
@@ -79,19 +92,19 @@ def _tally(array: np.ndarray) -> Tally:
 class Profile:
     """What is known of the rows of parts: moments of the columns, a sample.
 
-    keys, sample : (k,) and (k, d), rows that were drawn, in their order; those with the least keys are a
-    uniform sample of all rows. used : rows of each part, in the order of parts.
+    keys, sample : of rows that were drawn, in their order, as blocks (k,) and (k, d); those with the least
+    keys are a uniform sample of all rows. used : rows of each part, in the order of parts.
     """
 
     columns: ColumnMoments
     tally: Tally
-    keys: np.ndarray
-    sample: np.ndarray
+    keys: list[np.ndarray]
+    sample: list[np.ndarray]
     used: dict[int, int]
 
     @classmethod
     def empty(cls, d: int) -> Self:
-        return cls(ColumnMoments(d), Tally(), np.empty(0), np.empty((0, d)), {})
+        return cls(ColumnMoments(d), Tally(), [np.empty(0)], [np.empty((0, d))], {})
 
     @property
     def first_rows(self) -> dict[int, int]:
@@ -101,14 +114,23 @@ class Profile:
 
     def drawn(self, rows: int) -> np.ndarray:
         """A uniform sample of at most so many rows, in their order; the others are forgotten."""
-        if len(self.keys) > rows:
-            least = np.sort(np.argpartition(self.keys, rows)[:rows])
-            self.keys, self.sample = self.keys[least], self.sample[least]
-        return self.sample
+        keys = np.concatenate(self.keys)
+        if len(self.keys) > 1 or len(keys) > rows:
+            least = np.ones(len(keys), dtype=np.bool_)
+            if len(keys) > rows:
+                least[np.argpartition(keys, rows)[rows:]] = False
+            sample, start, end = np.empty((min(rows, len(keys)), self.sample[0].shape[1])), 0, 0
+            for block in self.sample:  # of each straight to its place: they are most of what a driver holds
+                here = least[start : start + len(block)]
+                start, have = start + len(block), int(here.sum())
+                np.compress(here, block, axis=0, out=sample[end : end + have])
+                end += have
+            self.keys, self.sample = [keys[least]], [sample]
+        return self.sample[0]
 
 
 def profile(
-    batches: Iterable[pa.RecordBatch],
+    rows: Rows,
     spec: FeatureSpec,
     *,
     fraction: float,
@@ -122,14 +144,12 @@ def profile(
     """
     found = Profile.empty(len(spec.names))
     rng = np.random.default_rng([seed, 9, part])
-    keys, rows = [found.keys], [found.sample]
-    for X in _matrices(batches, spec, found.tally, reading):
+    for X in _matrices(rows, spec, found.tally, reading):
         found.columns.add(X)
-        key = rng.random(len(X))
-        taken = key < fraction
-        keys.append(key[taken])
-        rows.append(X[taken])
-    found.keys, found.sample = np.concatenate(keys), np.concatenate(rows)
+        keys = rng.random(len(X))
+        taken = np.flatnonzero(keys < fraction)
+        found.keys.append(keys[taken])
+        found.sample.append(X[taken])
     found.used[part] = found.tally.used
     return found
 
@@ -142,24 +162,23 @@ def pack_profile(found: Profile) -> Iterator[bytes]:
     """
     (part,) = found.used
     yield pack({**found.columns.state(), "tally": _tally_array(found.tally), "part": np.array(part)})
-    step = max(1, SAMPLE_BYTES // max(1, found.sample[:1].nbytes))
-    for k in range(0, len(found.keys), step):
-        out = io.BytesIO()
-        np.save(out, found.keys[k : k + step])
-        np.save(out, found.sample[k : k + step])
-        yield out.getvalue()
+    keys, sample = np.concatenate(found.keys), np.concatenate(found.sample)
+    step = max(1, SAMPLE_BYTES // (keys.itemsize + sample.itemsize * sample.shape[1]))
+    for k in range(0, len(keys), step):
+        yield b"".join([SAMPLED, keys[k : k + step], sample[k : k + step]])  # type: ignore[list-item]
 
 
-def merge_profiles(pieces: Iterable[bytes], d: int) -> Profile:
-    """All together; pieces in the order of their parts, those of one part as `pack_profile` gave them."""
+def merge_profiles(pieces: Iterable[Buffer], d: int) -> Profile:
+    """All together; pieces in the order of their parts, those of one part as `pack_profile` gave them. Their
+    sample stays where it is."""
     total = Profile.empty(d)
-    keys, rows = [total.keys], [total.sample]
     for piece in pieces:
-        if piece.startswith(SAMPLED):
+        if bytes(memoryview(piece)[: len(SAMPLED)]) == SAMPLED:
             with _damaged():
-                file = io.BytesIO(piece)
-                keys.append(np.load(file, allow_pickle=False))
-                rows.append(np.load(file, allow_pickle=False))
+                cells = np.frombuffer(piece, offset=len(SAMPLED))
+                rows = cells.reshape(-1, 1 + d).shape[0]
+                total.keys.append(cells[:rows])
+                total.sample.append(cells[rows:].reshape(rows, d))
         else:
             arrays = unpack(piece)
             columns = ColumnMoments(d)
@@ -168,7 +187,6 @@ def merge_profiles(pieces: Iterable[bytes], d: int) -> Profile:
             tally = _tally(arrays["tally"])
             total.tally += tally
             total.used[int(arrays["part"])] = tally.used
-    total.keys, total.sample = np.concatenate(keys), np.concatenate(rows)
     return total
 
 
@@ -187,7 +205,7 @@ class Counts:
         return pack({**counted, "tally": _tally_array(self.tally), **self.far})
 
     @classmethod
-    def unpack(cls, piece: bytes) -> Self:
+    def unpack(cls, piece: Buffer) -> Self:
         """The inverse of `pack`."""
         arrays = unpack(piece)
         tally = _tally(arrays.pop("tally"))
@@ -204,7 +222,7 @@ class Counts:
 
 
 def count(
-    batches: Iterable[pa.RecordBatch],
+    rows: Rows,
     spec: FeatureSpec,
     tree: FrozenTree,
     scaling: Scaling,
@@ -222,13 +240,13 @@ def count(
     counter = Counter(tree, scaling, dither=dither, seed=seed, first_row=first_row)
     watch = Sentinels(len(spec.names)) if watch is None else watch
     tally = Tally()
-    for X in _matrices(batches, spec, tally, reading):
+    for X in _matrices(rows, spec, tally, reading):
         counter.update(X)
         watch.add(spec.unlogged(X))
     return Counts(counter.statistics(), tally, watch.state())
 
 
-def merge_counts(pieces: Iterable[bytes]) -> bytes | None:
+def merge_counts(pieces: Iterable[Buffer]) -> bytes | None:
     """All together, in the order of their parts; None for none."""
     total: Counts | None = None
     for piece in pieces:
@@ -298,7 +316,7 @@ def learn_sample(found: Profile, params: FitParams, sample_rows: int, *, threads
             "a model is learned from rows",
         )
     held = replace(params, buffer_rows=max(len(X), params.buffer_rows or 0), recount="no")
-    return learn(ArrayRows(X), held, columns=found.columns, threads=threads)
+    return learn(ArrayRows(X), held, columns=found.columns, threads=threads, count=False)
 
 
 def finished(
@@ -327,13 +345,18 @@ def finished(
 
 
 def _matrices(
-    batches: Iterable[pa.RecordBatch], spec: FeatureSpec, tally: Tally, reading: SourceParams | None
+    rows: Rows, spec: FeatureSpec, tally: Tally, reading: SourceParams | None
 ) -> Iterator[np.ndarray]:
     """The used rows as matrices; `tally` is added to, in place."""
-    source = batches_source(iter(batches), reading, NAME)
+    if isinstance(rows, Matrices):
+        for X in rows.matrices:
+            used = judge(X, spec, tally, NAME)
+            yield X if used.all() else X[used]
+        return
+    source = batches_source(iter(rows), reading, NAME)
     if source is None:
         return
     bind_features(source, spec)
-    rows = FeatureRows(source, spec)
-    yield from rows.in_order()
-    tally += rows.tally
+    found = FeatureRows(source, spec)
+    yield from found.in_order()
+    tally += found.tally

@@ -4,7 +4,7 @@
 of a float64 matrix by that choice, which the model keeps.
 """
 
-from imdh_cli.features.matrix import Tally, all_bad, extract
+from imdh_cli.features.matrix import Tally, all_bad, extract, judge
 from imdh_cli.features.selection import Selection, bind_features, select_features
 from imdh_cli.features.spec import MAX_LEVELS, Column, FeatureSpec
 
@@ -17,5 +17,6 @@ __all__ = [
     "all_bad",
     "bind_features",
     "extract",
+    "judge",
     "select_features",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -107,18 +107,38 @@ def extract(
     suspect, unseen = _fill(X, batch, spec, origin[0])
     for name, count in unseen.items():
         tally.unseen[name] = tally.unseen.get(name, 0) + count
+    return X, _judge(X, suspect, spec, tally, chunk.where, chunk.bad)
+
+
+def judge(X: np.ndarray, spec: FeatureSpec, tally: Tally, source_name: str) -> np.ndarray:
+    """What `extract` does to the cells it has turned, for a matrix (n, d) of columns of numbers alone, in
+    place. Returns (n,) bool, the rows that are used."""
+    return _judge(X, _broken(X), spec, tally, lambda row: source_name)
+
+
+def _judge(
+    X: np.ndarray,
+    suspect: np.ndarray,
+    spec: FeatureSpec,
+    tally: Tally,
+    where: Callable[[int], str],
+    bad: np.ndarray | None = None,
+) -> np.ndarray:
+    """suspect : (n,) bool, rows that may have a cell that is missing or infinite. where : a row is, for an
+    error. bad : (n,) bool, rows that could not be read."""
+    n = len(X)
     tally.rows += n
-    used = np.ones(n, dtype=np.bool_) if chunk.bad is None else ~chunk.bad
+    used = np.ones(n, dtype=np.bool_) if bad is None else ~bad
     tally.bad += n - int(used.sum())
     suspects = np.flatnonzero(used & suspect)
     if len(suspects):
-        _treat(X, used, suspects, spec, tally, chunk)
-    if len(suspects) or chunk.bad is not None:
+        _treat(X, used, suspects, spec, tally, where)
+    if len(suspects) or bad is not None:
         X[~used] = 0.0
     if spec.logs.any():
         X[:, spec.logs] = signed_log(X[:, spec.logs])
     tally.used += int(used.sum())
-    return X, used
+    return used
 
 
 def _treat(
@@ -127,7 +147,7 @@ def _treat(
     suspects: np.ndarray,
     spec: FeatureSpec,
     tally: Tally,
-    chunk: Chunk,
+    where: Callable[[int], str],
 ) -> None:
     """Count what is missing or infinite in these rows and apply the policy, in place."""
     rows = X[suspects]
@@ -135,7 +155,7 @@ def _treat(
     broken = ~finite.all(axis=1)  # not every row that was suspected
     if spec.missing == "error" and broken.any():
         k = int(np.argmax(broken))
-        raise _missing_cell(rows[k], chunk.where(int(suspects[k])), spec)
+        raise _missing_cell(rows[k], where(int(suspects[k])), spec)
     owners = np.array(spec.owners)
     for i in np.unique(owners[~finite.all(axis=0)]):
         # A column of texts or of lists counts once a row, not once for each level or item.
@@ -191,8 +211,13 @@ def _fill(
             block[:, 0] = numeric[:, k]
             k += 1
         j += column.width
-    # A sum of squares is below a bound only if its terms are; the test is False for NaN.
-    return ~(np.einsum("ij,ij->i", X, X) <= LARGEST**2), unseen
+    return _broken(X), unseen
+
+
+def _broken(X: np.ndarray) -> np.ndarray:
+    """(n,) bool, the rows that may hold a cell that is missing or infinite: a sum of squares is below a bound
+    only if its terms are, and the test is False for NaN."""
+    return ~(np.einsum("ij,ij->i", X, X) <= LARGEST**2)
 
 
 def _lists(column: pa.FixedSizeListArray, items: Items, block: np.ndarray) -> None:
