@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
+import pyarrow as pa
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -37,6 +39,7 @@ from imdh_cli.report.suspects import warn
 from imdh_cli.rows.schedule import SEED_ROWS
 from imdh_cli.rows.source import ArrayRows
 from imdh_cli.runtime import usable_threads
+from imdh_cli.sources.nulls import Nulls
 
 MEND = 'make these cells NaN, with missing="skip" or "mean"'
 
@@ -63,6 +66,8 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         `partial_fit` learns one.
     missing : {"error", "skip", "mean"}
         NaN is an error; or its row has the label -1; or it counts as the column's mean.
+    null_value : float, str or sequence of these, optional
+        What else is missing: a number in all features, or as "name=-999" in one.
     random_state : int, RandomState or None
         Of the start and of the order of rows. An int is the command's `--seed`.
     n_jobs : int, optional
@@ -106,6 +111,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         passes: int | Literal["auto"] = "auto",
         n_init: int | Literal["auto"] = "auto",
         missing: Missing = "error",
+        null_value: Sequence[float | str] | float | str | None = None,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -117,6 +123,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.passes = passes
         self.n_init = n_init
         self.missing = missing
+        self.null_value = null_value
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -228,6 +235,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             passes=params.passes,
             n_init=params.n_init,
             missing=model.spec.missing,
+            null_value=list(model.spec.null_values) or None,
             random_state=params.seed,
         )
         self.model_ = model
@@ -286,7 +294,14 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
         finite = True if self.missing == "error" else "allow-nan"
         checked = validate_data(self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=finite)
-        return np.asarray(checked)
+        spec = self._spec() if reset or not hasattr(self, "model_") else self.model_.spec
+        found = _with_nan(np.asarray(checked), X, spec)
+        if self.missing == "error" and (lost := np.isnan(found).any(axis=0)).any():
+            name = spec.names[int(np.argmax(lost))]
+            raise ValueError(
+                f'X holds a null_value in {name!r}; it is no error with missing="skip" or "mean"'
+            )
+        return found
 
     def _usable(self, X: np.ndarray) -> np.ndarray:
         """(n,) bool: rows that are learned from and labelled."""
@@ -318,7 +333,19 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
                 raise ValueError(f"log: X has no feature {column!r}")
         places = {known[column] for column in asked}
         columns = (Column(name, log=place in places) for place, name in enumerate(names))
-        return FeatureSpec(tuple(columns), self.missing)
+        return FeatureSpec(tuple(columns), self.missing, self._null_values(names))
+
+    def _null_values(self, names: list[str]) -> tuple[str, ...]:
+        """As the model keeps them; a ValueError for what is neither text nor a number."""
+        given = self.null_value
+        values = [] if given is None else [given] if isinstance(given, str | float | Real) else list(given)
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, str | Real):
+                raise ValueError(f"null_value={value!r} is neither a number nor text")
+        texts = tuple(value if isinstance(value, str) else str(float(value)) for value in values)
+        with _own_words():
+            Nulls.of(texts, names).check(names)
+        return texts
 
     def _set(self, chosen: Pruning) -> None:
         self.clarity_, self.alternatives_ = chosen.clarity, chosen.alternatives
@@ -349,6 +376,22 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         for name in extra:
             found[name] = np.where(lost, np.nan, found[name])
         return found
+
+
+def _with_nan(X: np.ndarray, given: Any, spec: FeatureSpec) -> np.ndarray:
+    """X with NaN where a cell is one of the null values; X itself where there are none. given : what X was
+    made of: where it had float32, -99999.9 is another number."""
+    nulls = Nulls.of(spec.null_values, spec.source_columns)
+    if not nulls:
+        return X
+    found, types = X.copy(), getattr(given, "dtypes", None)
+    types = [getattr(given, "dtype", None)] * X.shape[1] if types is None else list(types)
+    for j, owner in enumerate(spec.owners):
+        single = str(types[j]).lower() == "float32"
+        cells = X[:, j].astype(np.float32 if single else np.float64)
+        cells = nulls.apply(pa.array(cells), spec.source_columns[owner]).to_numpy(zero_copy_only=False)
+        found[np.isnan(cells), j] = np.nan
+    return found
 
 
 def _logged(X: np.ndarray, spec: FeatureSpec) -> np.ndarray:

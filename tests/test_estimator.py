@@ -27,7 +27,11 @@ from tests.cli import imdh
 
 
 @parametrize_with_checks(
-    [IMDH(), IMDH(missing="mean", n_init=1), IMDH(n_clusters=2, depth=3, n_init=1, log=[0])]
+    [
+        IMDH(),
+        IMDH(missing="mean", n_init=1),
+        IMDH(n_clusters=2, depth=3, n_init=1, log=[0], null_value=[-5.5]),
+    ]
 )
 def test_it_is_an_estimator(estimator, check):
     check(estimator)
@@ -225,6 +229,49 @@ def test_log_is_that_of_the_commands_and_of_a_model_from_them(tmp_path):
     parts = IMDH(log=["price"], random_state=0).partial_fit(frame[:900]).partial_fit(frame[900:])
     whole = IMDH(log=["price"], random_state=0).partial_fit(frame)
     np.testing.assert_array_equal(parts.predict(frame), whole.predict(frame))
+
+
+@pytest.mark.parametrize("missing", ["skip", "mean"])
+def test_null_values_are_those_of_the_commands_and_of_a_model_from_them(tmp_path, missing):
+    X, _ = blobs(900, 2)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.loc[::40, "a"], frame.loc[1::50, "b"] = -999.0, 7.5
+    frame["c"] = np.where(np.arange(900) % 45 == 2, -99999.9, X[:, 1]).astype(np.float32)
+    frame.to_parquet(tmp_path / "t.parquet")
+    nulls = ["a=-999", "7.5", "c=-99999.9"]
+    words = [word for value in nulls for word in ("--null-value", value)]
+    words += ["--missing", missing, "--n-init", 1, "-q", "-o", tmp_path / "m.npz"]
+    imdh("fit", tmp_path / "t.parquet", *words)
+    expected = imdh("assign", tmp_path / "m.npz", tmp_path / "t.parquet").text.split()[1:]
+    expected = np.array(expected, dtype=int)
+    expected[expected > 0] -= 1
+    again = IMDH.from_model(imdh_cli.load(tmp_path / "m.npz"))
+    assert again.null_value == nulls
+    np.testing.assert_array_equal(again.predict(frame), expected)
+    lost = (frame["a"] == -999.0) | (frame["b"] == 7.5) | (frame["c"] < -99999.0)
+    np.testing.assert_array_equal(expected == -1, lost if missing == "skip" else np.zeros(900))
+    for null_value in (nulls, ["a=-999", 7.5, "c=-99999.9"]):
+        found = IMDH(null_value=null_value, missing=missing, n_init=1, random_state=0).fit(frame)
+        np.testing.assert_array_equal(found.labels_, expected)
+        np.testing.assert_allclose(found.transform(frame), again.transform(frame))
+    how = {"null_value": nulls, "missing": missing, "random_state": 0}
+    parts = IMDH(**how).partial_fit(frame[:500]).partial_fit(frame[500:])
+    np.testing.assert_array_equal(parts.predict(frame), IMDH(**how).partial_fit(frame).predict(frame))
+    assert parts.to_model().spec.null_values == tuple(nulls)
+
+
+def test_a_null_value_is_an_error_where_missing_cells_are_and_so_is_one_that_is_none():
+    frame = pd.DataFrame(blobs(100, 2)[0], columns=["price", "b"])
+    frame.loc[3, "b"] = -1.0
+    with pytest.raises(ValueError, match="X holds a null_value in 'b'"):
+        IMDH(null_value=-1).fit(frame)
+    for null_value, message in (
+        ([True], "null_value=True is neither a number nor text"),
+        ([None], "null_value=None is neither"),
+        ("prce=-1", 'no column "prce"'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            IMDH(null_value=null_value, missing="skip").fit(frame)
 
 
 @pytest.mark.parametrize("log", [["cost"], [2], [-1], [True], "cost", 2])
