@@ -159,7 +159,7 @@ def _run() -> None:
 
 def _start_light() -> None:
     """Three settings for what is imported from here on: 0.04 of the 0.58 processor seconds of a short run,
-    and 7 % of a fit of 4 million rows of 20.
+    and 0 to 9 % of those of a fit of 4 million rows of 20.
 
     Modules are made of objects that stay, so that looking among them for garbage finds none; and nothing
     here multiplies matrices large enough for NumPy's BLAS to need a thread for each processor. Arrow takes

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from imdh_cli.compiled import kernel
+from imdh_cli.core.sentinels import extremes
 from imdh_cli.core.tree import CLIP, FLAT, Scaling
 
 SHIFT_ROWS = 32  # whose mean the sums of a column are taken about
@@ -77,7 +78,7 @@ class ColumnMoments:
         whole = ColumnMoments(X.shape[1])
         whole.add(X)
         middle, sd = whole.mean, whole._sd()
-        low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
+        low, high = extremes(X)
         for j in np.flatnonzero(np.maximum(high - middle, middle - low) > LOOK * sd):
             middle[j], sd[j] = _of_most(X[:, j])
         flat = ~(sd > FLAT * np.abs(middle))
