@@ -9,6 +9,7 @@ read and write.
 from __future__ import annotations
 
 import itertools
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from imdh_cli.report.suspects import warn
 from imdh_cli.runtime import usable_threads
 from imdh_cli.sources.memory import table_source
 from imdh_cli.sources.nulls import Nulls
+from imdh_cli.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -195,14 +197,32 @@ def assign(df: DataFrame, model: Model, *, missing: Missing | None = None, **opt
     schema = StructType([StructField(name, *kind) for name, kind in zip(sent, types, strict=True)])
     slim = parts.slim(model)
     how: dict[str, Any] = {"model": slim, "params": params, "missing": missing, "reading": reading}
-    worker = partial(_label, names=df.columns, sent=sent, **how)
+    worker = _work(_label, names=df.columns, sent=sent, **how)
     with _driver_errors():  # what stops a worker, such as that it has no imdh
-        _to_arrow(df.sparkSession.range(0, 1, 1, 1).mapInArrow(partial(_none, worker=worker), "none long"))
+        _to_arrow(df.sparkSession.range(0, 1, 1, 1).mapInArrow(_work(_none, worker=worker), "none long"))
     labelled = (df if plain else _plain_names(df)).mapInArrow(worker, schema)
     return labelled if plain else labelled.toDF(*names)
 
 
 # -- on the workers
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a worker does with batches, pickled apart: another version may lack what it is made of."""
+
+    version: str
+    pickled: bytes
+
+    def __call__(self, batches: Batches) -> Batches:
+        if self.version != __version__:
+            raise UsageError(f"the workers have imdh {__version__}, the driver {self.version}")
+        work: Callable[[Batches], Batches] = pickle.loads(self.pickled)
+        return work(batches)
+
+
+def _work(function: Callable[..., Batches], **how: Any) -> _Work:
+    return _Work(__version__, pickle.dumps(partial(function, **how)))
 
 
 def _profile(batches: Batches, *, layout: _Layout, **how: Any) -> Batches:
@@ -358,7 +378,7 @@ def _profiled(
 ) -> parts.Profile:
     with _driver_errors():
         rows, layout = _inputs(df, spec)
-        worker = partial(_profile, layout=layout, spec=spec, fraction=fraction, seed=seed, reading=reading)
+        worker = _work(_profile, layout=layout, spec=spec, fraction=fraction, seed=seed, reading=reading)
         pieces = _gathered(rows.mapInArrow(worker, PIECES))
         return parts.merge_profiles(pieces, len(spec.names))
 
@@ -366,11 +386,11 @@ def _profiled(
 def _counted(df: DataFrame, first_rows: dict[int, int], *, spec: FeatureSpec, **how: Any) -> parts.Counts:
     with _driver_errors():
         rows, layout = _inputs(df, spec)
-        worker = partial(_count, layout=layout, spec=spec, first_rows=first_rows, **how)
+        worker = _work(_count, layout=layout, spec=spec, first_rows=first_rows, **how)
         counts = rows.mapInArrow(worker, PIECES)
         if not 0 < len(first_rows) <= FEW_PARTS:
             # On as many workers as their size is worth (Spark says how many), before they come to the driver.
-            counts = counts.repartition(PART).mapInArrow(_merge, PIECES)
+            counts = counts.repartition(PART).mapInArrow(_work(_merge), PIECES)
         merged = parts.merge_counts(_gathered(counts))
     if merged is None:
         raise DataError("there are no rows", "a model is learned from rows")
@@ -394,7 +414,7 @@ def _inputs(df: DataFrame, spec: FeatureSpec) -> tuple[DataFrame, _Layout]:
 
 def _plain_names(df: DataFrame) -> DataFrame:
     """Columns by their places, for names that are not plain. UsageError for what is no DataFrame."""
-    if not hasattr(df, "mapInArrow"):
+    if not hasattr(type(df), "mapInArrow"):  # a Column has every name as an attribute
         raise UsageError(
             f"a {type(df).__name__} where a DataFrame of Spark belongs",
             "imdh_cli.fit and imdh_cli.assign take tables in memory",
@@ -466,6 +486,13 @@ _ERRORS: tuple[tuple[str, Callable[[re.Match[str]], ImdhError]], ...] = (
         r'Cannot run program "([^"\n]*)"',
         lambda m: UsageError(
             f'a Spark worker cannot run the Python "{m[1]}"', "set PYSPARK_PYTHON to one that workers have"
+        ),
+    ),
+    (
+        r"UNSUPPORTED_DATA_TYPE_FOR_ARROW\w*\] (\w+)",
+        lambda m: DataError(
+            f"a column is a {m[1]}, which Spark does not hand to Python",
+            "drop it, or cast it to a number or to text",
         ),
     ),
     (

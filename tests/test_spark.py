@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -254,6 +255,8 @@ def test_text_becomes_features_with_all_its_levels(engine, df):
         (lambda e, df: e.fit(df, columns=["x.`1`"], missing="error"), "the value is missing"),
         (lambda e, df: e.recount(df, e.fit(df, exclude=["truth"]), missing="error"), "the value is missing"),
         (lambda e, df: e.fit([1.0]), "a list where a DataFrame of Spark belongs"),
+        (lambda e, df: e.fit(df["id"]), "a Column where a DataFrame of Spark belongs"),
+        (lambda e, df: e.fit(df.withColumn("word", F.expr("interval '1' year"))), "a YearMonthIntervalType"),
         (lambda e, df: e.fit(df, exclude=["truth"], sample_rows=0), "sample_rows=0"),
         (lambda e, df: e.assign(df.select("id", "word"), e.fit(df, exclude=["truth"])), 'no columns "x.`0`"'),
         (
@@ -337,6 +340,59 @@ def test_what_the_options_would_not_take_is_refused_before_anything_is_read(engi
 def test_errors_of_workers_are_known(engine, text, message):
     assert message in engine._known_error(text).message
     assert engine._known_error("something else") is None
+
+
+def test_a_worker_with_another_version_of_imdh_is_told_of(engine, df, monkeypatch):
+    model = engine.fit(df, exclude=["truth"])
+    monkeypatch.setattr(engine, "_work", lambda *_, **__: engine._Work("9.9.9", b"of no use here"))
+    for call in (lambda: engine.fit(df), lambda: engine.recount(df, model), lambda: engine.assign(df, model)):
+        with pytest.raises(ImdhError, match=r"the workers have imdh 0\.\S+, the driver 9\.9\.9"):
+            call()
+
+
+@pytest.mark.skipif(sessions.KIND != "classic", reason="elsewhere the server says which Python workers run")
+def test_a_worker_of_spark_without_imdh_is_told_of(engine, session, df, tmp_path, monkeypatch):
+    model = engine.fit(df, exclude=["truth"])
+    python, path = tmp_path / "python", sysconfig.get_path("purelib")
+    # -S: without what .pth files add to the path. Elsewhere than in the folder of the tests, where imdh is.
+    python.write_text(f'#!/bin/sh\ncd /; PYTHONPATH={path} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(session.sparkContext, "pythonExec", str(python))
+    for call in (lambda: engine.recount(df, model), lambda: engine.assign(df, model)):
+        with pytest.raises(ImdhError, match="a Spark worker cannot import imdh_cli"):
+            call()
+
+
+SERVER = """
+import sys
+sys.path.append(sys.argv[1])
+from pysail.spark import SparkConnectServer
+server = SparkConnectServer(port=0)
+server.start(background=True)
+print(server.listening_address[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sessions.KIND != "sail", reason="of Sail, whose workers run the Python of its server")
+def test_a_server_of_sail_without_imdh_is_told_of(engine, tmp_path):
+    from pyspark.sql import SparkSession
+
+    words = [sys.executable, "-S", "-c", SERVER, sysconfig.get_path("purelib")]
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(words, env=bare, cwd=tmp_path, text=True, **pipes) as server:
+        other = SparkSession.builder.remote(f"sc://localhost:{server.stdout.readline().strip()}").create()
+        try:
+            model = make_model(d=2)
+            df = other.createDataFrame([(float(i), float(i % 7)) for i in range(500)], model.feature_names)
+            for call in (lambda: engine.fit(df), lambda: engine.assign(df, model)):
+                with pytest.raises(ImdhError, match="a Spark worker cannot import imdh_cli"):
+                    call()
+        finally:
+            other.stop()
+            server.kill()
 
 
 def test_the_script_of_the_readme_runs(session, world, tmp_path):
