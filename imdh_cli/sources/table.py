@@ -184,15 +184,12 @@ class TableSource:
         return fragments
 
     def filled(self, names: Sequence[str]) -> set[str]:
-        """Of these columns some that hold a value, as far as that is known without reading rows."""
-        found: set[str] = set()
-        if self._nulls() or self._params.max_rows is not None:
-            return found
-        for i, reader in enumerate(self._readers):
-            if (told := getattr(reader, "filled", None)) is not None:
-                found |= told([n for n in self._of(i, names) if n not in found])
-            if len(found) == len(names):
-                break
+        """Of these columns some that hold a value, as far as that is known of the first file without reading
+        rows."""
+        told = getattr(self._readers[0], "filled", None) if self._readers else None
+        if told is None or self._nulls() or self._params.max_rows is not None:
+            return set()
+        found: set[str] = told(self._of(0, names))
         return found
 
     def sample(self, rows: int = 20_000, columns: Sequence[str] | None = None) -> pa.Table:
