@@ -54,21 +54,14 @@ demo: $(VENV)/.base  ## fit, prune, assign and report on the sample data
 	run imdh fit sample_data/digits.csv -x digit -o build/demo/digits.npz -f; \
 	run imdh report build/demo/digits.npz sample_data/digits.csv --truth digit
 
-# pytest in two processes side by side, each over half of the files; what the second one says comes after the
-# first one's. With PYTEST_ARGS in one.
-define pytest
-$(if $(PYTEST_ARGS),$(PY) -m pytest $(1) $(PYTEST_ARGS),\
-	@mkdir -p build; echo "$(PY) -m pytest $(1)  (in two processes, of which one is seen until it ends)"; \
-	IMDH_TEST_PART=2/2 $(PY) -m pytest $(1) >build/tests-2.txt 2>&1 & second=$$!; \
-	IMDH_TEST_PART=1/2 $(PY) -m pytest $(1); status=$$?; \
-	wait $$second || status=$$?; cat build/tests-2.txt; exit $$status)
-endef
+# Files of tests in two processes, each taking the next when it is done; in one if PYTEST_ARGS says no more.
+pytest_args = $(or $(PYTEST_ARGS),-n 2 --dist loadfile --max-worker-restart 0)
 
 test: $(VENV)/.dev  ## run the tests (PYTEST_ARGS=... is handed to pytest)
-	$(call pytest,-m 'not long')
+	$(PY) -m pytest -m 'not long' $(pytest_args)
 
 test-all: $(VENV)/.dev  ## the same, with the long ones and ten times the examples
-	$(call pytest,--hypothesis-profile long)
+	$(PY) -m pytest --hypothesis-profile long $(pytest_args)
 
 # Classic Spark and Connect, which take Java 17; make test has Sail, which takes none.
 test-spark: $(VENV)-spark/.stamp  ## run the tests on Spark: classic, then Connect (needs Java 17)

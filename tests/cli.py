@@ -57,13 +57,8 @@ class Terminal(io.TextIOWrapper):
 def imdh(*words: Word, stdin: bytes = b"", status: int | None = 0, terminal: bool = False) -> Ran:
     """Run `imdh WORDS` in this process; anything but `status` (None: any) fails the test.
 
-    `fit` learns one tree unless `--n-init` says otherwise: by default it would learn four, which takes four
-    times as long, and nothing but the choice among them (test_restarts.py) depends on their number.
-
     terminal: stderr calls itself one.
     """
-    if words[:1] == ("fit",) and "--n-init" not in words:
-        words = ("fit", "--n-init", 1, *words[1:])
     out, err = io.BytesIO(), io.BytesIO()
     streams = {
         "stdin": io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"),
@@ -75,6 +70,7 @@ def imdh(*words: Word, stdin: bytes = b"", status: int | None = 0, terminal: boo
     with pytest.MonkeyPatch.context() as patch:
         for name, value in streams.items():
             patch.setattr(sys, name, value)
+        patch.setattr(os, "_exit", sys.exit)  # by which an interrupted program ends that has daemon threads
         try:
             with pytest.raises(SystemExit) as left:
                 main()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 # As the program has it: threads of BLAS that wait for one another take ten times as long on busy processors.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
+# Else each of the three hundred programs that tests start compiles its sources: 0.1 of its 0.5 seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from hypothesis import settings
@@ -22,21 +25,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """IMDH_TEST_PART=1/2: the first of two parts that run side by side, of about the same size."""
-    if part := os.environ.get("IMDH_TEST_PART"):
-        number, parts = map(int, part.split("/"))
-        files = sorted({item.path for item in items}, key=lambda path: (path.stat().st_size, path))
-        turns = [i % (2 * parts) for i in range(len(files))]  # there and back
-        mine = {
-            f for f, turn in zip(files, turns, strict=True) if min(turn, 2 * parts - 1 - turn) == number - 1
-        }
-        config.hook.pytest_deselected(items=[item for item in items if item.path not in mine])
-        items[:] = [item for item in items if item.path in mine]
+@pytest.fixture(scope="session", autouse=True)
+def cheap() -> Iterator[None]:
+    """What takes time in this process and no test depends on; programs that tests start have it.
+
+    Of few rows four trees are learned by default: here one, since nothing but the choice among several
+    (test_restarts.py) depends on their number. A sync of the disk takes 20 ms and matters when power is lost;
+    `os.fstat` refuses what `os.fsync` does.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("imdh_cli.core.learn.TREES", 1)
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled(tmp_path_factory) -> None:
+def compiled(cheap, tmp_path_factory) -> None:
     """The kernel's code is kept already: what a command says depends on no test before it."""
     from tests.cli import blobs, imdh, write
 

@@ -14,6 +14,8 @@ KIND = os.environ.get("IMDH_SPARK", "sail")
 @contextmanager
 def session() -> Iterator[tuple[Any, str]]:
     """A session, and for Sail where its server is. Workers run the Python that the tests do."""
+    # pyspark takes a main program without a file, as that of a worker of pytest-xdist, for its own doctests.
+    vars(sys.modules["__main__"]).setdefault("__file__", __file__)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 

@@ -23,7 +23,7 @@ class World(NamedTuple):
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> World:
     folder = tmp_path_factory.mktemp("borders")
-    X, which = blobs(4000, k=4, distance=3.5)
+    X, which = blobs(1500, k=4, distance=3.5)
     data = write(folder / "t.parquet", X, which=which)
     imdh("fit", data, "-x", "which", "-k", 6, "--depth", 5, "-o", folder / "m.npz")
     return World(X, data, folder / "m.npz")

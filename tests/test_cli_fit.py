@@ -291,7 +291,7 @@ def test_a_plan_tells_the_depth_and_what_it_and_samples_take(world):
 def test_a_depth_that_is_asked_for_is_kept_to(tmp_path):
     data = ROOT / "sample_data" / "cities.parquet"
     words = ["-c", "latitude,longitude", "-q", "-f", "-o", tmp_path / "m.npz"]
-    imdh("fit", data, *words, "--n-init", "auto")  # one tree alone does not grow here
+    imdh("fit", data, *words, "--n-init", 4)  # one tree alone does not grow here
     assert metadata(tmp_path / "m.npz")["parameters"]["learn"]["depth"] == 10
     imdh("fit", data, *words, "--depth", 8)
     assert metadata(tmp_path / "m.npz")["parameters"]["learn"]["depth"] == 8

@@ -87,7 +87,7 @@ def test_clusters_of_more_rows_than_are_counted_again_hold_what_is_said(monkeypa
 @pytest.mark.parametrize("n", [100, 3000, 20_000])
 def test_without_a_recount_rows_in_memory_are_counted_as_they_are_labelled(n, passes):
     X = four(n)
-    learned = learn(ArrayRows(X), replace(ONCE, passes=passes, n_init="auto"))
+    learned = learn(ArrayRows(X), replace(ONCE, passes=passes, n_init=2))
     _, counted, labelled = counted_and_labelled(learned, X)
     np.testing.assert_array_equal(counted, labelled)
 
@@ -112,7 +112,7 @@ def learned_once(X: np.ndarray, way: str) -> Learned:
 def test_clusters_are_found_and_counted_however_shortly_after_cuts_were_moved(n, way):
     """As with a few rows more or less; cuts may be moved after 8,192 rows and 16,384."""
     agreement = []
-    for k, d, seed in ((3, 5, 0), (3, 5, 1), (5, 3, 0), (7, 10, 0)):
+    for k, d, seed in ((3, 5, 1), (5, 3, 0), (7, 10, 0)):
         X, which = planted(n, k, d, seed)
         learned = learned_once(X, way)
         assert learned.statistics.counts.sum() >= 1024

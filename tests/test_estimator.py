@@ -43,10 +43,11 @@ def blobs(n: int = 3000, d: int = 4, k: int = 3, seed: int = 0) -> tuple[np.ndar
     return rng.standard_normal((n, d)) + 9.0 * rng.standard_normal((k, d))[truth], truth
 
 
-def test_labels_are_those_of_the_commands(tmp_path):
+def test_labels_are_those_of_the_commands(tmp_path, monkeypatch):
+    monkeypatch.setattr("imdh_cli.core.learn.TREES", 2)
     X, truth = blobs()
     pq.write_table(pa.table({f"x{f}": X[:, f] for f in range(4)}), tmp_path / "x.parquet")
-    imdh("fit", tmp_path / "x.parquet", "-o", tmp_path / "m.npz", "--seed", 3, "--n-init", "auto")
+    imdh("fit", tmp_path / "x.parquet", "-o", tmp_path / "m.npz", "--seed", 3)
     imdh("assign", tmp_path / "m.npz", tmp_path / "x.parquet", "-o", tmp_path / "l.parquet")
     labels = pq.read_table(tmp_path / "l.parquet").column("cluster").to_numpy()
     found = IMDH(random_state=3).fit(X)

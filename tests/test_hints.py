@@ -121,11 +121,19 @@ def here(line: str) -> Ran:
     return imdh(*words, status=None)
 
 
-def typed(line: str) -> str:
-    """The command in a hint, as it is typed into a shell."""
-    found = re.search(r"(?:^|: )(\S+ [^:]*\| imdh .*)$", line)
-    assert found, line
+def typed(hint: str) -> str:
+    """The command in a hint."""
+    found = re.search(r"(?:^|: )(\S+ [^:]*\| imdh .*)$", hint)
+    assert found, hint
     return found[1]
+
+
+def piped(line: str) -> Ran:
+    """`PROGRAMS | imdh WORDS` as a shell runs it, but imdh in this process."""
+    programs, _, words = line.rpartition("| imdh ")
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", programs], capture_output=True, check=False)
+    assert done.returncode == 0, f"{line}\n{done.stderr.decode()}"
+    return imdh(*shlex.split(words), stdin=done.stdout)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -140,8 +148,7 @@ def test_what_is_not_read_is_read_as_the_hint_says(name: str, tmp_path: Path) ->
     refused = here(f'imdh fit --seed 3 "{file}" -o m.npz')
     assert refused.status == 3, refused.err
     hint = refused.err.splitlines()[1].removeprefix("hint: ")
-    done = shell(typed(hint), tmp_path)
-    assert done.status == 0, f"{hint}\n{done.err}"
+    done = piped(typed(hint))
     assert (tmp_path / "m.npz").exists()
     assert "300 rows used of 300" in done.err
 
@@ -222,12 +229,9 @@ def test_accents_may_be_composed_or_not(tmp_path: Path) -> None:
     composed, apart = "caf\u00e9", "cafe\u0301"
     (tmp_path / "t.csv").write_text(lines(f"{apart},b,id", "{x}", "{n}", "r{i}"))
     (tmp_path / "u.csv").write_text(lines(f"{composed},b,id", "{x}", "{n}", "r{i}"))
-    done = shell(f"imdh fit t.csv -c {composed},b -o m.npz; imdh fit t.csv -x {composed} -o n.npz", tmp_path)
-    assert "1 feature" in done.err
-    assert "2 features" in done.err
-    assert (
-        shell(f"imdh assign m.npz t.csv --keep {composed} | head -1", tmp_path).text == f"{apart},cluster\n"
-    )
+    assert "2 features" in here(f"imdh fit t.csv -c {composed},b -o m.npz").err
+    assert "1 feature" in here(f"imdh fit t.csv -x {composed} -o n.npz").err
+    assert here(f"imdh assign m.npz t.csv --keep {composed}").text.startswith(f"{apart},cluster\n")
     other = here("imdh assign m.npz u.csv")
     assert other.status == 3
     assert "is spelled with other characters (another Unicode normal form)" in other.err
@@ -248,7 +252,7 @@ def test_a_title_above_the_header_is_told_from_it(above: str, line: int, sep: st
     what = "comment" if above.startswith("#") else "title"
     assert f"t.csv: the header is on line {line}, below a {what}" in refused.err
     hint = refused.err.splitlines()[1].removeprefix("hint: ")
-    assert "40 rows used of 40, 2 features" in shell(typed(hint), tmp_path).err
+    assert "40 rows used of 40, 2 features" in piped(typed(hint)).err
 
 
 @pytest.mark.parametrize(
@@ -271,7 +275,7 @@ def test_aligned_columns_are_made_a_csv(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("       a       b\n" + rows)
     refused = here("imdh fit t.txt -o m.npz")
     hint = refused.err.splitlines()[1].removeprefix("hint: ")
-    done = shell(typed(hint) + " -c a,b", tmp_path)
+    done = piped(typed(hint) + " -c a,b")
     assert "40 rows used of 40, 2 features" in done.err, done.err
 
 
@@ -291,7 +295,7 @@ def test_units_are_taken_away_by_the_command_of_the_hint(cell: str, tmp_path: Pa
     assert f'column "b" is text, not numbers: it holds "{cell.format(n=0)}"' in refused.err
     command = re.search("hint: numbers with units; (sed .*) uses them", refused.err)
     assert command, refused.err
-    done = shell(command[1].replace("FILE", "t.csv") + " -o m.npz", tmp_path)
+    done = piped(command[1].replace("FILE", "t.csv") + " -o m.npz")
     assert "40 rows used of 40, 1 feature," in done.err, done.err
     taken = shell(command[1].partition(" FILE")[0] + " t.csv", tmp_path).out.decode()
     assert [line.split(",")[1] for line in taken.splitlines()[1:]] == [f"3kg{i * i % 23}" for i in range(40)]
@@ -303,22 +307,22 @@ def test_one_number_with_a_unit_among_others_is_told_how_to_lose_it(tmp_path: Pa
     assert '"12 %" is not a number' in refused.err
     command = re.search("""take "%" away: (sed -E '.*'),""", refused.err)
     assert command, refused.err
-    done = shell(f"{command[1]} t.csv | imdh fit - -c b -o m.npz", tmp_path)
+    done = piped(f"{command[1]} t.csv | imdh fit - -c b -o m.npz")
     assert "41 rows used of 41" in done.err, done.err
 
 
 def test_a_rare_delimiter_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(lines("a:b", "{n}", "{x}", sep=":"))
-    refused = shell("imdh fit t.csv -o m.npz", tmp_path)
+    refused = here("imdh fit t.csv -o m.npz")
     option = re.search("separated by :: add (--delimiter :)", refused.err)
     assert option, refused.err
-    assert "40 rows used of 40, 2 features" in shell(f"imdh fit t.csv -o m.npz {option[1]}", tmp_path).err
+    assert "40 rows used of 40, 2 features" in here(f"imdh fit t.csv -o m.npz {option[1]}").err
 
 
 def test_where_no_column_is_left_each_is_told_what_to_do_with(tmp_path: Path) -> None:
     rows = [f'{i},"[{"1," * (1 + i % 2)}2]"\n' for i in range(40)]
     (tmp_path / "t.csv").write_text("id,v\n" + "".join(rows))
-    refused = shell("imdh fit t.csv -o m.npz", tmp_path)
+    refused = here("imdh fit t.csv -o m.npz")
     assert '"id": looks like an identifier (it is used when named with -c)' in refused.err
     assert '"v": lists of 2 to 3 numbers (give all of them one length to use them)' in refused.err
 
@@ -345,15 +349,15 @@ def test_numbers_as_text_are_read_from_typed_files(tmp_path: Path) -> None:
     assert refused.status == 3
     option = re.search(r"--parse \S+ uses", refused.err)
     assert option, refused.err
-    done = shell("imdh fit t.parquet -o m.npz --parse t,n; imdh assign m.npz t.parquet -o o.csv -q", tmp_path)
-    assert done.status == 0, done.err
+    done = here("imdh fit t.parquet -o m.npz --parse t,n")
     assert "40 rows used of 40, 2 features" in done.err
+    assert here("imdh assign m.npz t.parquet -o o.csv -q").status == 0
     refused = here("imdh sql m.npz")
     assert 'column "t" is text that was read with --parse: no cast of SQL' in refused.err
     labelled = re.search("imdh assign .* -o labelled.parquet", refused.err)
     assert labelled, refused.err
     typed_in = labelled[0].replace("MODEL", "m.npz").replace("DATA", "t.parquet")
-    assert shell(typed_in, tmp_path).status == 0
+    assert here(typed_in).status == 0
     assert pq.read_table(tmp_path / "labelled.parquet").num_rows == 40
     bad = pa.table({"t": [*text, "x"], "n": ["1"] * 41})
     pq.write_table(bad, tmp_path / "t.parquet")
@@ -375,9 +379,10 @@ def test_codes_that_are_no_amounts_are_named_and_made_levels(tmp_path: Path) -> 
     )
     assert '"stars"' not in first.err
     assert '"year"' not in first.err
-    done = shell("imdh fit t.csv -o m.npz -f --onehot zip; imdh assign m.npz t.csv -q -o o.csv", tmp_path)
+    done = here("imdh fit t.csv -o m.npz -f --onehot zip")
     assert "8 features" in done.err
     assert "--onehot" not in done.err
+    assert here("imdh assign m.npz t.csv -q -o o.csv").status == 0
     assert metadata(tmp_path / "m.npz")["features"]["columns"][0] == {"name": "zip", "levels": zips}
 
 

@@ -64,10 +64,23 @@ def test_the_line_of_a_csv_is_named(name: str, stored: str, tmp_path: Path) -> N
     assert f"the value is {'infinite' if name == 'infinite' else 'missing'}" in said
 
 
+@pytest.fixture(params=[6000, pytest.param(120_000, marks=pytest.mark.long)])
+def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The rows of a file that is read in pieces: of the usual size, or smaller ones."""
+    if request.param == 6000:
+        monkeypatch.setattr("imdh_cli.sources.csv.file.BLOCK", 1 << 12)
+        for name, size in {"BLOCK": 1 << 12, "HEAD": 1 << 14, "PLACE": 1 << 10, "LEAST": 1 << 10}.items():
+            monkeypatch.setattr(f"imdh_cli.sources.jsonl.file.{name}", size)
+    return request.param
+
+
 @pytest.mark.parametrize("buffer", [100, 1_000_000])
-@pytest.mark.parametrize("at", [0, 45_678, 119_999])
-def test_it_is_the_line_in_a_piece_of_a_large_file_too(at: int, buffer: int, tmp_path: Path) -> None:
-    text = "s,a,b\n" + "\n".join(rows(at, text='"a\nb"', n=120_000))
+@pytest.mark.parametrize("place", [0, 0.38, 1])
+def test_it_is_the_line_in_a_piece_of_a_large_file_too(
+    place: float, buffer: int, many: int, tmp_path: Path
+) -> None:
+    at = int(place * (many - 1))
+    text = "s,a,b\n" + "\n".join(rows(at, text='"a\nb"', n=many))
     (tmp_path / "t.csv").write_text(text)
     words = ["--missing", "error", "-q", "--buffer-rows", buffer]
     said = imdh("fit", tmp_path / "t.csv", *words, status=3).err
@@ -76,9 +89,12 @@ def test_it_is_the_line_in_a_piece_of_a_large_file_too(at: int, buffer: int, tmp
 
 @pytest.mark.parametrize("buffer", [100, 1_000_000])
 @pytest.mark.parametrize("blank", ["", "\n\n"])
-@pytest.mark.parametrize("at", [0, 12_345, 79_999])
-def test_the_line_of_a_record_is_named(at: int, blank: str, buffer: int, tmp_path: Path) -> None:
-    records = [json.dumps({"s": "t", "a": a, "b": b}) for a, b in np.tile(NOISE, (200, 1)).tolist()]
+@pytest.mark.parametrize("place", [0, 0.15, 1])
+def test_the_line_of_a_record_is_named(
+    place: float, blank: str, buffer: int, many: int, tmp_path: Path
+) -> None:
+    at = int(place * (many - 1))
+    records = many // 400 * [json.dumps({"s": "t", "a": a, "b": b}) for a, b in NOISE.tolist()]
     records[at] = json.dumps({"s": HERE, "a": None, "b": 1})
     text = blank + ("\n" + blank).join(records)
     (tmp_path / "t.jsonl").write_text(text)

@@ -512,14 +512,12 @@ def test_a_missing_array_is_named(model, path, name):
 
 
 @pytest.mark.parametrize("name", [*ARRAYS, *EXTRAS])
-@pytest.mark.parametrize(
-    "wrong", [np.zeros((2, 2)), np.zeros(0), np.array("text"), np.zeros(7, ">f8"), np.ones(7, "c16")]
-)
-def test_a_wrong_type_or_shape_is_named(model, path, name, wrong):
+def test_a_wrong_type_or_shape_is_named(model, path, name):
     save(model, path)
-    rewritten(path, {name: wrong})
-    message = refusal(path)
-    assert name in message or "directions" in message or "metadata" in message
+    for wrong in (np.zeros((2, 2)), np.zeros(0), np.array("text"), np.zeros(7, ">f8"), np.ones(7, "c16")):
+        rewritten(path, {name: wrong})
+        message = refusal(path)
+        assert name in message or "directions" in message or "metadata" in message, wrong
 
 
 def test_an_array_one_too_short_is_told_with_both_shapes(model, path):

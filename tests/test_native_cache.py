@@ -39,13 +39,14 @@ print(X.tolist(), "numba" in sys.modules)
 """
 TRY = """
 import sys, numpy as np, kernel
-X = np.ones((2, 1))
-try:
-    kernel.kernel(X)
-    end = X[0, 0].item()
-except Exception as error:
-    end = repr(error)
-print(end, "numba" in sys.modules)
+for name in sys.argv[1:]:
+    X = np.ones((2, 1))
+    try:
+        getattr(kernel, name)(X)
+        print(X[0, 0].item())
+    except Exception as error:
+        print(repr(error))
+print("numba" in sys.modules)
 """
 WORDS = """
 import re, kernel
@@ -93,11 +94,11 @@ def caches(place, monkeypatch) -> list[Path]:
     return caches
 
 
-def run(place: Path, script: str = RUN, **settings: str) -> str:
+def run(place: Path, script: str = RUN, *words: str, **settings: str) -> str:
     env = os.environ | {"NUMBA_CACHE_DIR": str(place / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     env |= settings
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=place, env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, *words], cwd=place, env=env, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
 
@@ -113,7 +114,7 @@ def test_a_second_run_does_without_numba(place):
     assert run(place) == f"{RIGHT} False"
 
 
-@pytest.mark.parametrize("harm", [b"", b"half", None])
+@pytest.mark.parametrize("harm", [b"half", None, pytest.param(b"", marks=pytest.mark.long)])
 def test_a_damaged_file_is_made_again(kept, harm):
     (made,) = files(kept)
     whole = made.read_bytes()
@@ -271,7 +272,7 @@ def test_numbas_settings_have_code_of_their_own(kept):
 @pytest.mark.parametrize(("name", "words"), [("nehalem", "addpd xmm"), ("haswell", "vaddpd xmm ymm")])
 def test_code_is_for_the_processor_that_numba_is_told(place, name, words):
     """Whatever processor compiles it: by its instruction for sums and the vectors that it has."""
-    (place / "kernel.py").write_text(KERNEL.format("for j in range(X.shape[1]):\n        X[0, j] += 1"))
+    (place / "kernel.py").write_text(kernels(kernel="for j in range(X.shape[1]):\n        X[0, j] += 1"))
     assert run(place, WORDS, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES="") == words
 
 
@@ -282,32 +283,33 @@ ALLOCATES = "rows = np.empty(int(X[0, 0]))\n    X[0, 0] = rows.shape[0] + 1"
 RAISES = "if X[0, 0] == 1:\n        raise ValueError(3)"
 POINTS = "X[0, 0] += TABLE[int(X[0, 0])]"  # numba has the address of what is as large as that in its code
 BEYOND = "for i in range(X.shape[0] + 1):\n        X[i, 0] += 1"
-KERNEL = """
+KERNELS = """
 import numpy as np
 from imdh_cli.compiled.native_cache import compiled
 
 TABLE = np.ones(200_000)
-
-@compiled()
-def kernel(X):
-    {}
 """
 
 
+def kernels(**bodies: str) -> str:
+    """A module of functions by their names."""
+    return KERNELS + "".join(f"\n@compiled()\ndef {name}(X):\n    {body}\n" for name, body in bodies.items())
+
+
 @pytest.mark.parametrize(
-    ("body", "settings", "outcome"),
+    ("bodies", "settings", "outcomes"),
     [
-        (ALLOCATES, {}, "2.0"),
-        (RAISES, {}, "ValueError(3)"),
-        (POINTS, {}, "2.0"),
-        (BEYOND, {"NUMBA_BOUNDSCHECK": "1"}, "IndexError('index is out of bounds')"),
-        ("X[0, 0] += 1", {"NUMBA_DUMP_OPTIMIZED": "1"}, "2.0"),
+        ([ALLOCATES, RAISES, POINTS], {}, ["2.0", "ValueError(3)", "2.0"]),
+        ([BEYOND], {"NUMBA_BOUNDSCHECK": "1"}, ["IndexError('index is out of bounds')"]),
+        pytest.param(["X[0, 0] += 1"], {"NUMBA_DUMP_OPTIMIZED": "1"}, ["2.0"], marks=pytest.mark.long),
     ],
+    ids=["of its own", "checked", "shown"],
 )
-def test_what_needs_python_is_left_to_numba(place, body, settings, outcome):
+def test_what_needs_python_is_left_to_numba(place, bodies, settings, outcomes):
     """It ends as numba's own function ends, and nothing is kept."""
-    (place / "kernel.py").write_text(KERNEL.format(body))
-    assert run(place, TRY, **settings).splitlines()[-1] == f"{outcome} True"
+    named = {f"kernel_{k}": body for k, body in enumerate(bodies)}
+    (place / "kernel.py").write_text(kernels(**named))
+    assert run(place, TRY, *named, **settings).splitlines()[-len(bodies) - 1 :] == [*outcomes, "True"]
     assert not (place / "cache" / "imdh").exists()
 
 

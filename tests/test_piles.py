@@ -152,7 +152,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("d", [1, 2, 10])
+@pytest.mark.parametrize("d", [1, pytest.param(2, marks=pytest.mark.long), 10])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pile_and_the_rest_are_all_there_is(kind, d):
     rng = np.random.default_rng(1)

@@ -116,7 +116,8 @@ def write(path, X: np.ndarray) -> str:
     return str(path)
 
 
-def test_the_command_says_how_many_trees_it_chose_from(tmp_path):
+def test_the_command_says_how_many_trees_it_chose_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(learning, "TREES", 4)
     data, out = write(tmp_path / "d.parquet", elongated()), str(tmp_path / "m.npz")
     ran = imdh("fit", data, "-o", out, "--n-init", "auto")
     assert "the best of 4 trees" in ran.err
@@ -140,8 +141,9 @@ def test_several_trees_of_rows_that_are_not_all_there_are_refused(tmp_path, word
 
 
 def test_many_rows_have_one_tree_by_default(monkeypatch):
-    monkeypatch.setattr("imdh_cli.core.learn.FEW_ROWS", 2000)
-    assert learn(ArrayRows(elongated(2000)), PARAMS).starts == learning.TREES
+    monkeypatch.setattr(learning, "FEW_ROWS", 2000)
+    monkeypatch.setattr(learning, "TREES", 3)
+    assert learn(ArrayRows(elongated(2000)), PARAMS).starts == 3
     assert learn(ArrayRows(elongated(2001)), PARAMS).starts == 1
 
 

@@ -17,7 +17,7 @@ from imdh_cli.core.sentinels import Sentinel, Sentinels
 from imdh_cli.features import select_features
 from imdh_cli.params import FeatureParams, FitParams
 from imdh_cli.pipeline.feature_rows import FeatureRows
-from tests.cli import ROOT, imdh, metadata, shell
+from tests.cli import ROOT, imdh, metadata
 from tests.tables import opened, parquet
 
 RNG = np.random.default_rng
@@ -229,22 +229,25 @@ SAID = (
 @pytest.mark.parametrize(
     "line",
     [
-        "imdh fit t.parquet -o m.npz -f --n-init 1",
-        "imdh fit t.csv -o m.npz -f --n-init 1",
-        "cat t.csv | imdh fit - -o m.npz -f --n-init 1",
-        "imdh fit t.parquet -o m.npz -f --buffer-rows 500 --passes 2",
-        "imdh fit t.csv -o m.npz -f --shuffle none --passes 1",
-        "imdh fit t.parquet -o m.npz -f --n-init 1 --sample 5000",
+        "t.parquet",
+        "t.csv",
+        "-",
+        "t.parquet --buffer-rows 500 --passes 2",
+        "t.csv --shuffle none --passes 1",
+        "t.parquet --sample 5000",
     ],
 )
-def test_it_is_named_and_the_hint_finds_the_four_clusters(line: str, four: Path) -> None:
-    ran = shell(line, four)
-    assert ran.status == 0, ran.err
+def test_it_is_named_and_the_hint_finds_the_four_clusters(
+    line: str, four: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(four)
+    stdin = (four / "t.csv").read_bytes() if line == "-" else b""
+    ran = imdh("fit", *line.split(), "-o", "m.npz", "-f", stdin=stdin)
     said = re.search(SAID, ran.err)
     assert said, ran.err
     assert "clear choice" not in ran.err
     assert "Not clear while cells may stand for missing ones" in ran.err
-    mended = shell(f"{line} {said[1]}", four)
+    mended = imdh("fit", *line.split(), "-o", "m.npz", "-f", *said[1].split(), stdin=stdin)
     assert "4 clusters, a clear choice" in mended.err
     assert "warning" not in mended.err
 

@@ -122,10 +122,11 @@ def test_a_recount_is_that_of_prune_and_repeats_to_the_bit(engine, df, world):
     np.testing.assert_array_equal(got.sums_of_squares, again.sums_of_squares)
 
 
-def test_one_partition_and_all_rows_give_the_bytes_of_fit(engine, session, world):
+def test_one_partition_and_all_rows_give_the_bytes_of_fit(engine, session, world, monkeypatch):
+    monkeypatch.setattr("imdh_cli.core.learn.TREES", 2)
     folder, _ = world
     path = folder / "t" / "part-1.parquet"
-    imdh("fit", path, "-x", "truth", "-o", folder / "one.npz", "-f", "--n-init", "auto")
+    imdh("fit", path, "-x", "truth", "-o", folder / "one.npz", "-f")
     want = imdh_cli.load(folder / "one.npz").arrays()
     got = engine.fit(session.read.parquet(str(path)).coalesce(1), exclude=["truth"]).arrays()
     for name, array in want.items():
@@ -203,7 +204,7 @@ def test_a_recount_of_whole_numbers_does_not_depend_on_the_partitions(engine, se
     """Histograms are of rows with noise, by their places among all; Sail does not tell partitions apart."""
     whole = {n: np.rint(world[1].column(n).to_numpy()) for n in ("x.`0`", "x.`2`")}
     pq.write_table(pa.table(whole), tmp_path / "t.parquet", row_group_size=3000)
-    imdh("fit", tmp_path / "t.parquet", "--seed", 3, "--n-init", "auto", "-o", tmp_path / "m.npz")
+    imdh("fit", tmp_path / "t.parquet", "--seed", 3, "-o", tmp_path / "m.npz")
     model = imdh_cli.load(tmp_path / "m.npz")
     assert "dither_columns" in model.extras
     imdh("prune", tmp_path / "m.npz", tmp_path / "t.parquet", "-o", tmp_path / "all.npz")
