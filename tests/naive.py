@@ -454,6 +454,18 @@ def excess_mass(histogram: Array, edge: int = 64) -> float:
     return E
 
 
+def humps(histogram: Array, rows: float | None = None) -> int:
+    """One, and one more for each valley with E > 1.25 sqrt(n): the greatest, then those on its sides."""
+    rows = histogram.sum() if rows is None else rows
+    E = [excess_mass(histogram, edge) if 0 < edge < 128 else 0.0 for edge in range(129)]
+    at = int(np.argmax(E))
+    if E[at] <= 1.25 * math.sqrt(rows):
+        return 1
+    return sum(
+        humps(np.where(side, histogram, 0.0), rows) for side in (np.arange(128) < at, np.arange(128) >= at)
+    )
+
+
 # --- minimum density hyperplanes of all rows at once ----------------------------------------------
 
 

@@ -6,6 +6,7 @@ spread evenly over the room around it, halfway to its neighbours: in a column of
 to either side. A valley wider than the steps of its column stays one, and a column of 0 and 1 becomes even.
 The room of a value is that in a sample of the first rows, where a gap counts for no more than FAR times what
 three of four rows have beside them, or than the middle half of the rows: a code of -99999 makes no room.
+Codes of kinds of things, and round numbers, get more room (see humps).
 
 The noise is a function of a key, the row's place in the order met, and the column: it depends neither on how
 rows came in batches nor on threads. Labels, moments and counts are of the rows as they are.
@@ -21,6 +22,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
+from imdh_cli.core.humps import room_without_spikes
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
 from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
 
@@ -181,6 +183,7 @@ def _rooms(
     far = max(FAR * _quantile(gaps, beside, 0.75), quartiles[1] - quartiles[0])
     gaps = np.minimum(gaps, far)
     room = np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
+    room = room_without_spikes(values, counts, room, far)
     deviation = column.std()
     if not deviation > max(FLAT * np.abs(column).max(), 1e-130):  # no spread that doubles can divide by
         return None

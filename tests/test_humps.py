@@ -1,0 +1,140 @@
+"""Codes and round numbers: how much room their values get, and that they are no clusters."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from imdh_cli.core import humps
+from imdh_cli.params import FitParams
+from tests import naive
+from tests.benchmarks.in_process import fit_rows, labels, with_clusters
+
+ROWS = 10_000
+
+
+def rooms(column: np.ndarray, far: float = np.inf) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Values, their rows, the room half way to their neighbours, and the one that they get."""
+    values, counts = np.unique(column, return_counts=True)
+    gaps = np.diff(values)
+    half = np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
+    return values, counts, half, humps.room_without_spikes(values, counts, half, far)
+
+
+def codes(rng: np.random.Generator, kinds: int, evenness: float, rows: int = ROWS) -> np.ndarray:
+    """(rows,) codes of so many kinds of things, of any frequencies."""
+    return rng.choice(kinds, rows, p=rng.dirichlet(np.full(kinds, evenness))).astype(float)
+
+
+def heaped(rng: np.random.Generator, ages: np.ndarray) -> np.ndarray:
+    """Whole ages (n,), of which three in ten are told in tens."""
+    return np.where(rng.random(len(ages)) < 0.3, 10 * np.rint(ages / 10), np.rint(ages))
+
+
+def test_humps_are_counted_as_by_the_twin():
+    rng = np.random.default_rng(0)
+    for column in (codes(rng, 9, 0.5, 900), np.rint(rng.normal(0, 2, 900)), rng.integers(0, 3, 900) * 7.0):
+        values, counts, half, _ = rooms(column)
+        left, right = values - half[:, 0], values + half[:, 1]
+        edges = np.linspace(left[0], right[-1], 127)
+        inside = [
+            sum(
+                rows * max(0.0, min(high, end) - max(low, start)) / (end - start)
+                for rows, start, end in zip(counts, left, right, strict=True)
+            )
+            for low, high in pairwise(edges)
+        ]
+        assert humps.humps(values, counts, half)[0] == naive.humps(np.array([0.0, *inside, 0.0]))
+
+
+@pytest.mark.parametrize("kinds", [3, 5, 7, 12, 40])
+def test_codes_get_the_least_room_that_leaves_one_hump_and_some_more(kinds):
+    rng = np.random.default_rng(kinds)
+    widened = 0
+    for _ in range(6):
+        values, counts, half, got = rooms(codes(rng, kinds, 0.4))
+        assert (got >= half).all()
+        if (got == half).all():
+            continue
+        widened += 1
+        most = (values[-1] - values[0]) / 2
+        wide = got.max()
+        assert wide <= most
+        if wide < most:
+            wide /= humps.WIDER
+            assert (humps.humps(values, counts, np.maximum(half, wide)) == 1).all()
+            less = np.maximum(half, wide - 2 * most / 2**humps.HALVINGS)
+            assert (humps.humps(values, counts, less) > 1).any()
+    assert widened
+
+
+def test_no_room_goes_beyond_what_is_far():
+    column = np.random.default_rng(0).choice([0.0, 1.0, 2.0, 99.0], ROWS, p=[0.5, 0.05, 0.35, 0.1])
+    assert rooms(column, far=4.0)[-1].max() <= 49
+    assert rooms(column, far=4.0)[-1][:2].max() <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("whole numbers", lambda rng: rng.integers(0, 72, ROWS)),
+        ("counts", lambda rng: rng.poisson(3, ROWS)),
+        ("0 and 1", lambda rng: rng.random(ROWS) < 0.03),
+        ("two humps", lambda rng: np.rint(rng.choice([20, 60], ROWS) + 6 * rng.standard_normal(ROWS))),
+        ("five narrow humps", lambda rng: np.rint(9 * rng.integers(0, 5, ROWS) + rng.standard_normal(ROWS))),
+        ("cut at both ends", lambda rng: np.clip(np.rint(rng.normal(8, 12, ROWS)), 0, 16)),
+        ("half zeros", lambda rng: np.where(rng.random(ROWS) < 0.5, 0, rng.poisson(20, ROWS))),
+    ],
+)
+def test_other_values_keep_theirs(name, draw):
+    *_, half, got = rooms(draw(np.random.default_rng(1)).astype(float))
+    np.testing.assert_array_equal(got, half, err_msg=name)
+
+
+def test_round_numbers_get_room_up_to_the_next_one():
+    rng = np.random.default_rng(2)
+    *_, got = rooms(heaped(rng, rng.normal(45, 15, ROWS)))
+    assert 2.5 < got.max() <= 10
+
+
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("ages told in tens", lambda rng, d: heaped(rng, rng.normal(45, 15, ROWS * d))),
+        ("codes of 5", lambda rng, d: np.concatenate([codes(rng, 5, 0.5) for _ in range(d)])),
+        ("codes of 30", lambda rng, d: np.concatenate([codes(rng, 30, 0.5) for _ in range(d)])),
+    ],
+)
+def test_codes_and_round_numbers_are_one_cluster(name, draw, d):
+    X = draw(np.random.default_rng(d), d).reshape(d, ROWS).T
+    assert fit_rows(X, FitParams(n_init=1)).pruning.n_clusters == 1, name
+
+
+def test_two_ages_told_in_tens_are_two_clusters():
+    rng = np.random.default_rng(0)
+    which = rng.integers(0, 2, ROWS)
+    X = heaped(rng, rng.normal(np.where(which, 70, 25), 5))[:, None]
+    model = fit_rows(X, FitParams(n_init=1)).model
+    assert model.n_clusters == 2
+    assert adjusted_rand_score(which, labels(model, X)) > 0.99
+
+
+def test_classes_that_only_many_columns_of_codes_tell_together_are_found():
+    """Three classes in thirty columns of up to seven codes, whose frequencies differ between them. Cut
+    between single codes, they were 18 pieces."""
+    rng = np.random.default_rng(3)
+    which = rng.integers(0, 3, ROWS)
+    columns = []
+    for _ in range(30):
+        kinds = int(rng.integers(2, 8))
+        below = np.cumsum(rng.dirichlet(np.full(kinds, 0.6), 3), axis=1)[which, :-1]
+        columns.append((rng.random((ROWS, 1)) > below).sum(axis=1))
+    X = np.column_stack(columns).astype(float)
+    model = fit_rows(X, FitParams(n_init=1)).model
+    assert model.n_clusters <= 6
+    assert adjusted_rand_score(which, labels(model, X)) > 0.8
+    assert adjusted_rand_score(which, labels(with_clusters(model, 3), X)) > 0.95
