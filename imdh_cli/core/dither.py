@@ -183,10 +183,10 @@ def _rooms(
     far = max(FAR * _quantile(gaps, beside, 0.75), quartiles[1] - quartiles[0])
     gaps = np.minimum(gaps, far)
     room = np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
-    room = room_without_spikes(values, counts, room, far)
     deviation = column.std()
     if not deviation > max(FLAT * np.abs(column).max(), 1e-130):  # no spread that doubles can divide by
         return None
+    room = room_without_spikes(values, counts, room, far)
     origin, per_bin = column.mean() - REACH * deviation, PER_SD / deviation
     bins = np.clip(np.floor((values - origin) * per_bin), 0, BINS - 1).astype(np.int64)
     rows = np.bincount(bins, counts, BINS)

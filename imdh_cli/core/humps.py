@@ -79,7 +79,7 @@ def humps(values: np.ndarray, counts: np.ndarray, room: np.ndarray) -> np.ndarra
     """How many humps that are no accident a column has in each of WINDOWS, (g,), when the rows of each value
     are spread evenly over its room; parameters as above."""
     left, right = values - room[:, 0] - values[0], values + room[:, 1] - values[0]
-    height = counts / (right - left)
+    height = counts / room.sum(axis=1)
     begun, left_of = (np.concatenate([[0.0], np.cumsum(v)]) for v in (height, height * left))
     ended, right_of = (np.concatenate([[0.0], np.cumsum(v)]) for v in (height, height * right))
     share = np.cumsum(counts) / counts.sum()
