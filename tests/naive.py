@@ -454,18 +454,6 @@ def excess_mass(histogram: Array, edge: int = 64) -> float:
     return E
 
 
-def humps(histogram: Array, rows: float | None = None) -> int:
-    """One, and one more for each valley with E > 1.25 sqrt(n): the greatest, then those on its sides."""
-    rows = histogram.sum() if rows is None else rows
-    E = [excess_mass(histogram, edge) if 0 < edge < 128 else 0.0 for edge in range(129)]
-    at = int(np.argmax(E))
-    if E[at] <= 1.25 * math.sqrt(rows):
-        return 1
-    return sum(
-        humps(np.where(side, histogram, 0.0), rows) for side in (np.arange(128) < at, np.arange(128) >= at)
-    )
-
-
 # --- minimum density hyperplanes of all rows at once ----------------------------------------------
 
 
@@ -491,6 +479,17 @@ def worth(histogram: Array, n: int, edge: int, least: float = 1.5, deep: float =
         return 0.0
     delta = valley_depth(histogram, n, edge)
     return E * delta if delta >= deep else 0.0
+
+
+def humps(histogram: Array, rows: int | None = None) -> int:
+    """One, and one more for each valley with E > 1.25 sqrt(n): that worth most, then those on its sides."""
+    rows = int(histogram.sum()) if rows is None else rows
+    values = {edge: worth(histogram, rows, edge, least=1.25) for edge in range(1, 128)}
+    at = max(values, key=lambda edge: values[edge])
+    if values[at] == 0.0:
+        return 1
+    left = np.arange(128) < at
+    return sum(humps(np.where(side, histogram, 0), rows) for side in (left, ~left))
 
 
 def best_edge(histogram: Array, n: int) -> int:

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from imdh_cli.compiled.histogram import BINS
-from imdh_cli.core.pruning.valleys import LAX, excess_everywhere
+from imdh_cli.compiled import valleys
+from imdh_cli.compiled.histogram import BINS, HALF
+from imdh_cli.core.pruning.valleys import LAX
 
 SCALE = 7  # values that ratings have at most
 MOST_CODES = 64
@@ -84,26 +85,26 @@ def humps(values: np.ndarray, counts: np.ndarray, room: np.ndarray) -> np.ndarra
     ended, right_of = (np.concatenate([[0.0], np.cumsum(v)]) for v in (height, height * right))
     share = np.cumsum(counts) / counts.sum()
     last = len(values) - 1
-    histograms = np.zeros((len(WINDOWS), BINS))
+    histograms = np.zeros((len(WINDOWS), BINS), dtype=np.int64)
     for k, (low, high) in enumerate(WINDOWS):
         i, j = np.minimum(np.searchsorted(share, [low, high]), last)
         edges = np.linspace(left[i], right[j], BINS - 1)
         a, b = np.searchsorted(left, edges), np.searchsorted(right, edges)
         below = edges * (begun[a] - ended[b]) - left_of[a] + right_of[b]
-        histograms[k, 1:-1] = np.maximum(np.diff(below), 0.0)
-    return _modes(histograms, histograms.sum(axis=1))
+        histograms[k, 1:-1] = np.rint(np.maximum(np.diff(below), 0.0))
+    return _modes(histograms, histograms.sum(axis=1), valleys.make_work())
 
 
-def _modes(histograms: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _modes(histograms: np.ndarray, rows: np.ndarray, work: valleys.Work) -> np.ndarray:
     """Modes of histograms (g, 128), valleys between them being no accident among so many rows, (g,)."""
-    excess = excess_everywhere(histograms)
-    at = np.argmax(excess, axis=1)
-    modes = np.ones(len(at), dtype=np.int64)
-    more = np.flatnonzero(excess[np.arange(len(at)), at] > LAX * np.sqrt(rows))
+    worth, place, depth = np.empty(len(rows)), np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+    valleys.best_places(histograms, rows, LAX, 0.0, HALF, work, worth, place, depth)
+    modes = np.ones(len(rows), dtype=np.int64)
+    more = np.flatnonzero(worth > 0.0)
     if len(more):
-        left = np.arange(BINS) < at[more, None]
-        parts = (np.where(side, histograms[more], 0.0) for side in (left, ~left))
-        modes[more] = sum(_modes(part, rows[more]) for part in parts)
+        left = np.arange(BINS) < place[more, None]
+        parts = (np.where(side, histograms[more], 0) for side in (left, ~left))
+        modes[more] = sum(_modes(part, rows[more], work) for part in parts)
     return modes
 
 

@@ -376,6 +376,7 @@ class _Run:
         """Trees from several starts, side by side. This run goes on as that of the one that is kept."""
         found = self._take((False, 0))
         done = {} if found is None else dict(found.arrays)
+        self.dither = self._dither(X)
         given_up = Event()
         runs = []
         for k in range(starts):
@@ -396,7 +397,7 @@ class _Run:
                 found=end,
                 given_up=given_up,
             )
-            run.passes, run.drawn = self.passes, self.drawn
+            run.passes, run.drawn, run.dither = self.passes, self.drawn, self.dither
             runs.append(run)
         counters: list[Counter | None] = []
         with ThreadPoolExecutor(min(self.threads, starts)) as pool:
@@ -620,8 +621,7 @@ class _Run:
     def _start(self, X: np.ndarray) -> None:
         """A learner for rows of which the first are here."""
         learn = self.params.learn
-        if learn.dither == "yes":
-            self.dither = Dither.of(X)
+        self.dither = self._dither(X)
         varying = np.flatnonzero(self.columns.square > 0)
         tree = Tree.start(
             learn.levels, self.d, start=learn.start, seed=self.params.seed, number=self.start, axes=varying
@@ -635,6 +635,11 @@ class _Run:
             dither=self.dither,
             sample=self._sample(),
         )
+
+    def _dither(self, X: np.ndarray) -> Dither:
+        """By rows of which the first are here; trees from several starts have it in common."""
+        known = self.dither.any or self.params.learn.dither == "no"
+        return self.dither if known else Dither.of(X)
 
     def _go_on_from(self, state: LearnerState) -> None:
         self.learner = Learner.from_state(state, self.params, self.threads)
