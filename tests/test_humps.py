@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from imdh_cli.core import humps
 from imdh_cli.params import FitParams
+from imdh_cli.pipeline.prune import reprune
 from tests import naive
 from tests.benchmarks.in_process import fit_rows, labels, with_clusters
 
@@ -112,6 +113,40 @@ def test_round_numbers_get_room_up_to_the_next_one():
 def test_codes_and_round_numbers_are_one_cluster(name, draw, d):
     X = draw(np.random.default_rng(d), d).reshape(d, ROWS).T
     assert fit_rows(X, FitParams(n_init=1)).pruning.n_clusters == 1, name
+
+
+def test_a_few_places_in_the_plane_are_no_codes():
+    rng = np.random.default_rng(0)
+    places = rng.standard_normal((5, 2))[rng.integers(0, 5, ROWS)]
+    every = np.arange(ROWS)
+    assert humps.are_places(places, every)
+    assert not humps.are_places(places[:, :1], every)
+    assert not humps.are_places(np.column_stack([codes(rng, 5, 2.0) for _ in range(2)]), every)
+    assert not humps.are_places(np.column_stack([places, rng.standard_normal(ROWS)]), every)
+    assert fit_rows(places, FitParams(n_init=1)).pruning.n_clusters == 5
+
+
+def test_cuts_along_codes_are_not_called_clear():
+    """The share of noise is what it adds to the variance of the projections."""
+    rng = np.random.default_rng(0)
+    which = rng.integers(0, 2, ROWS)
+    kinds = np.where(
+        which, rng.choice(4, ROWS, p=[0.6, 0.1, 0.2, 0.1]), rng.choice(4, ROWS, p=[0, 0.1, 0.1, 0.8])
+    )
+    far = 9.0 * which + rng.standard_normal(ROWS)
+    for X, clusters, clarity in (
+        (np.column_stack([kinds, far]), 2, "clear"),
+        (np.column_stack([kinds] * 3), 4, "close"),
+    ):
+        made = fit_rows(X.astype(float), FitParams(n_init=1))
+        assert (made.pruning.n_clusters, made.pruning.clarity) == (clusters, clarity)
+        model = made.model
+        noise = np.zeros(model.n_features)
+        noise[model.extras["dither_columns"]] = model.extras["dither_squares"]
+        expected = (model.directions[0] ** 2 * noise / model.scale**2).sum() / model.projection_sd[0] ** 2
+        assert model.noise_shares[0] == pytest.approx(expected)
+        again, chosen = reprune(model, model.params.prune)
+        assert chosen.clarity == again.metadata["choice"]["clarity"] == clarity
 
 
 def test_two_ages_told_in_tens_are_two_clusters():

@@ -22,7 +22,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
-from imdh_cli.core.humps import room_without_spikes
+from imdh_cli.core.humps import are_places, room_without_spikes
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
 from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
 
@@ -70,13 +70,14 @@ class Dither:
         """By rows (n, d) as they are, of which a sample is taken at even distances."""
         at = np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)
         found, piles = [], []
+        places = are_places(X, at)
         for f, column in _columns(X, at):
             if _hardly_tied(column):
                 continue
             values, counts = np.unique(column, return_counts=True)
             if len(piled := values_of(values, counts)):
                 piles.append((f, piled))
-            if (rooms := _rooms(column, values, counts)) is not None:
+            if (rooms := _rooms(column, values, counts, places)) is not None:
                 found.append((f, rooms))
         if not found:
             return cls.none(Piles.of(piles))
@@ -170,11 +171,11 @@ def _hardly_tied(column: np.ndarray) -> bool:
 
 
 def _rooms(
-    column: np.ndarray, values: np.ndarray, counts: np.ndarray
+    column: np.ndarray, values: np.ndarray, counts: np.ndarray, places: bool
 ) -> tuple[float, float, np.ndarray, float, bool] | None:
     """Origin, bins per unit, rooms (128, 2), mean square of the noise and whether it is piled, of a column
     (n,), its values in ascending order (u,) and the rows of each; None where its values do not come again, or
-    it has one only."""
+    it has one only. places : see `humps.are_places`."""
     if not 2 <= len(values) <= TIED * len(column):
         return None
     gaps = np.diff(values)
@@ -186,7 +187,8 @@ def _rooms(
     deviation = column.std()
     if not deviation > max(FLAT * np.abs(column).max(), 1e-130):  # no spread that doubles can divide by
         return None
-    room = room_without_spikes(values, counts, room, far)
+    if not places:
+        room = room_without_spikes(values, counts, room, far)
     origin, per_bin = column.mean() - REACH * deviation, PER_SD / deviation
     bins = np.clip(np.floor((values - origin) * per_bin), 0, BINS - 1).astype(np.int64)
     rows = np.bincount(bins, counts, BINS)

@@ -26,7 +26,7 @@ from imdh_cli.compiled import valleys
 from imdh_cli.compiled.histogram import BINS, HALF
 from imdh_cli.core.pruning.valleys import LAX
 
-SCALE = 7  # values that ratings have at most
+SCALE = 10  # values that ratings have at most
 MOST_CODES = 64
 WIDER = 1.4  # times the least room that leaves one hump: within clusters a column is another one
 ROUGH = 0.12  # the part of rows by which those of values differ from the values around; planted humps with a
@@ -74,6 +74,21 @@ def room_without_spikes(values: np.ndarray, counts: np.ndarray, room: np.ndarray
             low = middle
     widened: np.ndarray = np.maximum(room, min(WIDER * high, most))
     return widened
+
+
+def are_places(X: np.ndarray, rows: np.ndarray) -> bool:
+    """Whether some rows (k,) of X (n, d) are a few places in space, each of them many times: then one column
+    tells nearly all of the others, and its values are no codes. Of up to SCALE columns and values."""
+    d = X.shape[1]
+    if not 1 < d <= SCALE:
+        return False
+    most = 0
+    for column in X[rows].T:
+        values = len(np.unique(column[~np.isnan(column)]))
+        if values > SCALE:
+            return False
+        most = max(most, values)
+    return len(np.unique(X[rows], axis=0)) <= 2 * most
 
 
 def humps(values: np.ndarray, counts: np.ndarray, room: np.ndarray) -> np.ndarray:

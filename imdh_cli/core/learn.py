@@ -112,6 +112,12 @@ class Learned:
         """The noise that rows were learned from with."""
         return Dither.restored(self.state.to_arrays())
 
+    @property
+    def noise_shares(self) -> np.ndarray:
+        """Of each split, (m,), as `FrozenTree` has them."""
+        dither = self.dither
+        return self.tree.freeze().noise_shares(self.scaling, dither.columns, dither.squares)
+
     def leaves(self, X: np.ndarray) -> np.ndarray:
         """The leaf of each row of X (n, d), from 0 and left to right, (n,) int64."""
         frozen = self.tree.freeze()

@@ -56,6 +56,16 @@ class FrozenTree(NamedTuple):
     def depth(self) -> int:
         return len(self.thresholds).bit_length()
 
+    def noise_shares(self, scaling: Scaling, columns: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Which part of the variance along each direction is noise that rows were learned from with, (m,).
+
+        columns, squares : (c,), features that have some, and its mean square in the user's units.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):  # in a forged model
+            noise = self.directions[:, columns] ** 2 @ (squares / scaling.scale[columns] ** 2)
+            squares_along = self.deviations**2
+            return np.divide(noise, squares_along, out=np.zeros(len(noise)), where=squares_along > 0)
+
 
 @dataclass
 class Tree:

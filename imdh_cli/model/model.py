@@ -128,6 +128,14 @@ class Model:
         return [names.get(str(int(node))) for node in nodes]
 
     @property
+    def noise_shares(self) -> np.ndarray:
+        """Of each split, (m,), see `core.tree.FrozenTree`."""
+        none = np.empty(0)
+        columns = self.extras.get("dither_columns", none).astype(np.int64)
+        tree = FrozenTree(self.directions, self.thresholds, self.projection_sd)
+        return tree.noise_shares(self.scaling, columns, self.extras.get("dither_squares", none))
+
+    @property
     def scaling(self) -> Scaling:
         """The coordinates of the tree; a missing cell stands at the training mean."""
         if self.params.scale == "none":

@@ -35,7 +35,7 @@ def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
         params,
         model.extras.get("histograms_on_piles"),
     )
-    chosen = doubted(chosen, model.metadata.get("suspects", ()))
+    chosen = doubted(chosen, model.noise_shares, model.metadata.get("suspects", ()))
     metadata = model.metadata | {
         "parameters": replace(model.params, prune=params).to_dict(),
         "choice": choice(chosen, params),

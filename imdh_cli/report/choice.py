@@ -10,13 +10,14 @@ import numpy as np
 from imdh_cli.core.pruning import Pruning, prune
 from imdh_cli.core.pruning.cut import children, clusters_after
 from imdh_cli.core.pruning.valleys import EMPTY
-from imdh_cli.model.metadata import doubted
+from imdh_cli.model.metadata import doubted, leans_on_codes
 from imdh_cli.report.suspects import doubt
 from imdh_cli.words import count, listing
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
 
+ON_CODES = "Not clear where columns of few values tell clusters apart."
 FEW = 20  # rows beyond an empty valley from which on these are told of: one Gaussian has none such
 HUGE = 1e300  # stands for what is too large for a float
 
@@ -169,7 +170,7 @@ def own_choice(model: Model) -> Pruning:
         replace(model.params.prune, clusters="auto"),
         model.extras.get("histograms_on_piles"),
     )
-    return doubted(chosen, model.metadata.get("suspects", ()))
+    return doubted(chosen, model.noise_shares, model.metadata.get("suspects", ()))
 
 
 def finite(values: np.ndarray) -> np.ndarray:
@@ -203,10 +204,14 @@ def choice_of(model: Model, natural: Pruning) -> Choice:
         total_ss=finite(natural.total_ss),
         votes=votes,
         valleys=valleys,
-        doubt=doubt(suspects) if suspects else "",
+        doubt=doubt(suspects) if suspects else _on_codes(model),
         by_size=natural.by_size,
         aside=_aside(model, natural),
     )
+
+
+def _on_codes(model: Model) -> str:
+    return ON_CODES if leans_on_codes(model.cluster_of_leaf, model.noise_shares) else ""
 
 
 def _aside(model: Model, natural: Pruning) -> str:
