@@ -88,7 +88,8 @@ def check_parquet(schema: pa.Schema) -> None:
     for field in schema:
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
-        # By the type alone (unions, intervals, run ends). Arrow is asked, whose releases add to what it has.
+        # By the type alone (unions, intervals, run ends), before any row is written. Releases of Arrow add to
+        # what it has, and it has no other way to ask.
         except pa.ArrowNotImplementedError as error:
             raise DataError(
                 f'column "{field.name}" is {field.type}, which Parquet does not have',

@@ -221,7 +221,9 @@ def _check_type(field: pa.Field) -> None:
     type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     try:
         _as_text(pa.array([], type_))
-    except pa.ArrowNotImplementedError as error:  # by the type alone: Arrow is asked, as for Parquet
+    # Of no rows, so by the type alone, before any is written. A list of types kept here would refuse what a
+    # later Arrow can write, or let through what this one cannot; Arrow has no other way to ask.
+    except pa.ArrowNotImplementedError as error:
         raise DataError(
             f'column "{field.name}" is {field.type}, which cannot be written as text',
             "write .parquet or .arrow, or leave the column out",
