@@ -16,11 +16,12 @@ import numpy as np
 from imdh_cli.atomic import Target
 from imdh_cli.core import pruning
 from imdh_cli.core.columns import EVERYWHERE
+from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.tree import CLIP, FLAT, FrozenTree, Scaling
 from imdh_cli.errors import ModelError
 from imdh_cli.model import metadata as model_metadata
 from imdh_cli.model import npz, validation
-from imdh_cli.params import FitParams
+from imdh_cli.params import FitParams, PruneParams
 
 if TYPE_CHECKING:
     from imdh_cli.features import FeatureSpec
@@ -134,6 +135,25 @@ class Model:
         columns = self.extras.get("dither_columns", none).astype(np.int64)
         tree = FrozenTree(self.directions, self.thresholds, self.projection_sd)
         return tree.noise_shares(self.scaling, columns, self.extras.get("dither_squares", none))
+
+    def pruned(self, params: PruneParams) -> Pruning:
+        """The clusters of this tree by other parameters, with what makes them doubtful; the model stays.
+
+        Raises
+        ------
+        UsageError
+            When more clusters are asked for than leaves are in use.
+        """
+        chosen = pruning.prune(
+            self.counts,
+            self.means,
+            self.sums_of_squares,
+            self.pivots,
+            self.histograms,
+            params,
+            self.extras.get("histograms_on_piles"),
+        )
+        return model_metadata.doubted(chosen, self.noise_shares, self.metadata.get("suspects", ()))
 
     @property
     def scaling(self) -> Scaling:

@@ -14,7 +14,7 @@ from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.tree import level_of
 from imdh_cli.errors import UsageError
 from imdh_cli.model import Model
-from imdh_cli.model.metadata import MAX_NAME, choice, doubted
+from imdh_cli.model.metadata import MAX_NAME, choice
 from imdh_cli.params import PruneParams
 
 
@@ -26,16 +26,7 @@ def reprune(model: Model, params: PruneParams) -> tuple[Model, Pruning]:
     UsageError
         When more clusters are asked for than leaves are in use.
     """
-    chosen = pruning.prune(
-        model.counts,
-        model.means,
-        model.sums_of_squares,
-        model.pivots,
-        model.histograms,
-        params,
-        model.extras.get("histograms_on_piles"),
-    )
-    chosen = doubted(chosen, model.noise_shares, model.metadata.get("suspects", ()))
+    chosen = model.pruned(params)
     metadata = model.metadata | {
         "parameters": replace(model.params, prune=params).to_dict(),
         "choice": choice(chosen, params),

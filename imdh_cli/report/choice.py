@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdh_cli.core.pruning import Pruning, prune
+from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.pruning.cut import children, clusters_after
 from imdh_cli.core.pruning.valleys import EMPTY
-from imdh_cli.model.metadata import doubted, leans_on_codes
+from imdh_cli.model.metadata import leans_on_codes
 from imdh_cli.report.suspects import doubt
 from imdh_cli.words import count, listing
 
@@ -161,16 +161,7 @@ class Choice:
 
 def own_choice(model: Model) -> Pruning:
     """What the program chooses for the tree of a model when it is not told how many clusters to make."""
-    chosen = prune(
-        model.counts,
-        model.means,
-        model.sums_of_squares,
-        model.pivots,
-        model.histograms,
-        replace(model.params.prune, clusters="auto"),
-        model.extras.get("histograms_on_piles"),
-    )
-    return doubted(chosen, model.noise_shares, model.metadata.get("suspects", ()))
+    return model.pruned(replace(model.params.prune, clusters="auto"))
 
 
 def finite(values: np.ndarray) -> np.ndarray:
