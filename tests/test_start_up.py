@@ -20,6 +20,7 @@ from imdh_cli import runtime
 from tests.cli import PROGRAM, ROOT, blobs, descend, imdh, labels, one_line_error, program, start, write
 
 HEAVY = ("numba", "llvmlite", "numpy", "pyarrow", "pandas", "rich", "jinja2", "matplotlib", "fsspec")
+HEAVY += ("numpy.ma",)  # for np.unique and pa.array, as a rule
 IMPORTED = """
 import json, sys
 from imdh_cli.cli.main import program

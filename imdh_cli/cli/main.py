@@ -165,7 +165,7 @@ def _start_light() -> None:
     here multiplies matrices large enough for NumPy's BLAS to need a thread for each processor. Arrow takes
     all memory with jemalloc: while it is loaded is the only time to say so for the pages of Parquet files.
     """
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if runtime.arrow_has_jemalloc():
         os.environ.setdefault(runtime.ARROW_MEMORY, "jemalloc")

@@ -34,7 +34,6 @@ Kinds = tuple[Any, ...]  # of arguments: what `_kind` tells of each
 # Settings by which numba shows or checks what it makes: left to it.
 WATCHING = tuple(f"NUMBA_{name}" for name in ("BOUNDSCHECK", "DEBUG", "DUMP", "TRACE", "JIT_COVERAGE"))
 _LOCK = threading.RLock()  # of compiler and linker
-_linked: list[Any] = []  # engines own the code that they linked
 
 
 class Prepared:
@@ -102,11 +101,11 @@ class Compiled:
         )  # t: no type's letter
         try:
             belonging = self._belonging(name)
-            code = _kept(name, belonging)
+            code, entry = _kept(name, belonging), f"imdh_{belonging}"
             if code is None:
-                code = _compiled(self.dispatcher, kinds)
+                code = _compiled(self.dispatcher, kinds, entry)
                 _keep(name, belonging, code)
-            return _called(_link(code), kinds)
+            return _called(_link(code, entry), kinds)
         except Exception:  # whatever it is costs time, and no more than that
             return self._by_numba
 
@@ -115,8 +114,8 @@ class Compiled:
 
     def _belonging(self, name: str) -> str:
         """The digest of a file's name and of the sources that its code is made by."""
-        sources = map(Path, (self._function.__code__.co_filename, __file__, histogram.__file__))
-        return _digest(repr([name, *(_digest(source.read_bytes()) for source in sources)]).encode())
+        sources = self._function.__code__.co_filename, __file__, histogram.__file__
+        return _digest(repr([name, *map(_digest_of, sources)]).encode())
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Compiled]:
@@ -205,6 +204,11 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@functools.cache
+def _digest_of(source: str) -> str:
+    return _digest(Path(source).read_bytes())
+
+
 @contextmanager
 def _trusted(path: str | Path, flags: int = 0, folder: int | None = None) -> Iterator[int]:
     """A descriptor of a folder, or of a file in it; OSError where somebody else may have written it."""
@@ -275,8 +279,9 @@ def _write(path: Path, content: bytes) -> None:
 # -- numba's part and llvmlite's
 
 
-def _compiled(dispatcher: Any, kinds: Kinds) -> bytes:
-    """An object file with `entry`, a C function of addresses, lengths and numbers that calls `dispatcher`.
+def _compiled(dispatcher: Any, kinds: Kinds, entry: str) -> bytes:
+    """An object file with a C function of the name `entry`, of addresses, lengths and numbers, that calls
+    `dispatcher`.
 
     Raises
     ------
@@ -292,7 +297,7 @@ def _compiled(dispatcher: Any, kinds: Kinds) -> bytes:
     types: list[Any] = []
 
     def passed(kind: Any) -> str:
-        """An argument of the function, made of the next ones of `entry`."""
+        """An argument of the dispatcher, made of the next ones of `entry`."""
         if isinstance(kind, tuple):
             group, *fields = kind
             space[group.__name__] = group
@@ -313,6 +318,7 @@ def _compiled(dispatcher: Any, kinds: Kinds) -> bytes:
     _, processor, features = made._library.codegen.magic_tuple()
     machine = _target(processor, features, int(numba.config.OPT))  # type: ignore[attr-defined]
     _drop_unreachable(module, made.native_name, machine)
+    module.get_function(made.native_name).name = entry
     everywhere = ctypes.CDLL(None)
     for value in (*module.functions, *module.global_variables):
         elsewhere = value.is_declaration and not value.name.startswith("llvm.")
@@ -322,14 +328,12 @@ def _compiled(dispatcher: Any, kinds: Kinds) -> bytes:
 
 
 def _drop_unreachable(module: Any, entry: str, machine: Any) -> None:
-    """Leave what `entry` can come to, and give it that name. numba prepares for errors everywhere; that a
-    function has none is seen where all its callers are known."""
+    """Leave what `entry` can come to. numba prepares for errors everywhere; that a function has none is seen
+    where all its callers are known."""
     import llvmlite.binding as llvm
 
     for value in (*module.functions, *module.global_variables):
-        if value.name == entry:
-            value.name = "entry"
-        elif not value.is_declaration:
+        if value.name != entry and not value.is_declaration:
             value.linkage = llvm.Linkage.internal
     passes = llvm.create_new_module_pass_manager()
     passes.add_ipsccp_pass()
@@ -338,19 +342,26 @@ def _drop_unreachable(module: Any, entry: str, machine: Any) -> None:
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
 
 
-def _link(code: bytes) -> int:
+def _link(code: bytes, entry: str) -> int:
     """The address of the function to call."""
     import llvmlite.binding as llvm
 
-    target = _target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), 3)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+    engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    _linked.append(engine)
-    address = engine.get_function_address("entry")
+    address = engine.get_function_address(entry)
     if not address:
-        raise RuntimeError("no entry in the code")
+        raise RuntimeError(f"no {entry} in the code")
     return int(address)
+
+
+@functools.cache
+def _engine() -> Any:
+    """What links all code, and owns it: one for each function would take 2 ms more of these."""
+    import llvmlite.binding as llvm
+
+    target = _target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), 3)
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
 
 
 def _target(processor: str, features: str, effort: int) -> Any:

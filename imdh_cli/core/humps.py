@@ -84,7 +84,8 @@ def are_places(X: np.ndarray, rows: np.ndarray) -> bool:
         return False
     most = 0
     for column in X[rows].T:
-        values = len(np.unique(column[~np.isnan(column)]))
+        ordered = np.sort(column[~np.isnan(column)])
+        values = min(len(ordered), 1) + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
         if values > SCALE:
             return False
         most = max(most, values)

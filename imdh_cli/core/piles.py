@@ -43,9 +43,9 @@ class Piles:
     def leaning(self, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The columns that directions (m, d) lean on, (k,), and for each direction which of these, (m,)
         int64, -1 for none."""
+        if not len(self.columns):
+            return self.columns, np.full(len(directions), -1)
         columns = np.unique(self.columns)
-        if not len(columns):
-            return columns, np.full(len(directions), -1)
         squares = directions[:, columns] ** 2
         most = np.argmax(squares, axis=1)
         leans = squares[np.arange(len(most)), most] >= LEANS

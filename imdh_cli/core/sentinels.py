@@ -140,7 +140,7 @@ class Sentinels:
         plain = gaps.max(axis=0) <= 0.5 * (ordered[-quarter - 1] - ordered[quarter])
         several = np.count_nonzero(gaps, axis=0) >= 2  # gaps between three different values or more
         plain &= several & ~self._skip
-        coded = plain & np.isin(ordered[[0, -1]], list(CODES)).any(axis=0)
+        coded = plain & (ordered[[0, -1], :, None] == np.array([*CODES])).any(axis=(0, 2))
         self._take(np.flatnonzero(plain & ~coded), ordered)
         for j in np.flatnonzero(coded | ~plain & ~self._skip):
             cells = ordered[: len(sample) - int(np.isnan(ordered[:, j]).sum()), j]

@@ -13,7 +13,6 @@ from imdh_cli.arrow_compute import pc
 from imdh_cli.errors import DataError
 from imdh_cli.params import SourceParams
 from imdh_cli.sources.base import Chunk, Fragment, Part, Reader, Repeated, check_columns, typed
-from imdh_cli.sources.csv.errors import shown, word_hint
 from imdh_cli.sources.csv.numbers import USUAL_NULLS, all_numbers, spelled_plainly, to_numbers
 from imdh_cli.sources.nested import field_within, is_list, take_field, to_vectors
 from imdh_cli.sources.nulls import Nulls
@@ -495,6 +494,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def not_a_number(chunk: Chunk, row: int, name: str, texts: pa.Array) -> DataError:
     """The error for text that is no number in a column of numbers."""
+    from imdh_cli.sources.csv.errors import shown, word_hint
+
     value = str(texts[row].as_py())
     said = f"{chunk.where(row)}, column {shown(name)}: {shown(value)} is not a number"
     return DataError(said, word_hint(name, value, free=True))
@@ -502,6 +503,8 @@ def not_a_number(chunk: Chunk, row: int, name: str, texts: pa.Array) -> DataErro
 
 def not_a_list(chunk: Chunk, row: int, name: str, cell: pa.Scalar, length: int) -> DataError:
     """The error for a cell that is no list of so many numbers."""
+    from imdh_cli.sources.csv.errors import shown
+
     value = cell.as_py()
     what = shown(value) if isinstance(value, str) else f"a list of {len(value)}"
     return DataError(
