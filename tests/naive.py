@@ -698,6 +698,25 @@ def rooms(column: Array) -> dict[float, tuple[float, float]] | None:
     return {v: (([gaps[0], *gaps])[k] / 2, ([*gaps, gaps[-1]])[k] / 2) for k, v in enumerate(values)}
 
 
+def stick(shares: dict[int, float], level: int, u: dict[int, float]) -> list[float]:
+    """The pieces of a stick for a row of one level: each of L, the frequent ones first, has of what is left
+    a part by the law Beta(1, levels to come), which its own rows have the largest of. u : the random number
+    of each."""
+    order = sorted(shares, key=lambda f: -shares[f])
+    volume = {f: 0.5 * shares[f] + 0.5 / len(shares) for f in order}
+    left, pieces = 1.0, []
+    for k, f in enumerate(order[:-1]):
+        own = volume[f] / sum(volume[g] for g in order[k:])
+        w = 1.0 - u[f]
+        if level == f:
+            w = own * w
+        elif level in order[k:]:
+            w = own + (1 - own) * w
+        pieces.append(left * (1 - w ** (1 / (len(order) - 1 - k))))
+        left -= pieces[-1]
+    return [*pieces, left]
+
+
 # --- the order of pruning -------------------------------------------------------------------------
 
 

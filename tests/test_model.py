@@ -41,7 +41,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
     pivots = rng.normal(size=(n, d))
     offsets = rng.normal(size=m)
     names = [f"x{j}" for j in range(d)]
-    sizes = {"n": n, "m": m, "d": d, "L": m + 1, "c": 2, "p": 3}
+    sizes = {"n": n, "m": m, "d": d, "L": m + 1, "c": 2, "e": min(2, d), "p": 3}
     return Model(
         feature_names=names,
         center=rng.normal(size=d),
@@ -89,6 +89,9 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
             "learning_directions": np.eye(d)[np.arange(m) % d],
             "former_learning_directions": np.eye(d)[np.arange(m) % d],
             "dither_columns": np.array([0, d - 1]),
+            "hot_columns": np.array([0, d - 1])[: sizes["e"]],
+            "hot_groups": np.array([0, 0])[: sizes["e"]],
+            "hot_shares": np.array([0.25, 0.5])[: sizes["e"]],
             "pile_columns": np.array([0, 0, d - 1]),
             "histograms_on_piles": histograms // 2,
         },
@@ -531,6 +534,23 @@ def test_a_tree_that_is_not_full_or_too_deep_is_refused(model, path, splits):
     save(model, path)
     rewritten(path, {"directions": np.ones((splits, 1))}, compress=True)
     assert f"directions has {splits} rows" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"hot_groups": np.array([1, 1])}, "hot_groups are not"),
+        ({"hot_groups": np.array([0, 2])}, "hot_groups are not"),
+        ({"hot_columns": np.array([1, 1])}, "hot_columns are not in ascending order"),
+        ({"hot_columns": np.array([0, 99])}, "hot_columns must be between 0 and"),
+        ({"hot_shares": np.array([0.8, 0.8])}, "hot_shares of a group sum up"),
+        ({"hot_shares": np.array([0.8, -0.1])}, "hot_shares must not be negative"),
+    ],
+)
+def test_one_hot_columns_that_cannot_be_are_refused(model, path, changes, wrong):
+    save(model, path)
+    rewritten(path, changes)
+    assert refusal(path).startswith(wrong)
 
 
 @pytest.mark.parametrize("name", ["former_window_counts", "former_fill", "dither_rooms", "pile_values"])

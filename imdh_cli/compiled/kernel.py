@@ -606,12 +606,21 @@ def column_sums_apart(X, shift, low, high, count, total, square, far_count, far_
 
 
 @_compiled()
+def _uniform(key, place):
+    """The random number of a place: that of SplitMix64 after place + 1 steps from the key, in 53 bits."""
+    s = key + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    s = (s ^ (s >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    s = (s ^ (s >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.float64((s ^ (s >> np.uint64(31))) >> np.uint64(11)) * 1.1102230246251565e-16
+
+
+@_compiled()
 def dither(X, columns, origins, per_bin, rooms, key, first_row, out):
     """Add noise to some columns: each value is spread evenly over the room around it (see core.dither).
 
     X : (rows, d), NaN stays. columns : (c,) int64. origins, per_bin : (c,). rooms : (c, 128, 2).
     key : (1,) uint64. first_row : int. out : (rows, d). The random number of row i and column f is that of
-    SplitMix64 after i d + f + 1 steps from the key, in 53 bits.
+    place i d + f.
     """
     rows, d = X.shape
     for row in range(rows):
@@ -623,14 +632,74 @@ def dither(X, columns, origins, per_bin, rooms, key, first_row, out):
             x = X[row, f]
             if x != x:
                 continue
-            s = key[0] + (counter + np.uint64(f) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-            s = (s ^ (s >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            s = (s ^ (s >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            s = s ^ (s >> np.uint64(31))
-            u = np.float64(s >> np.uint64(11)) * 1.1102230246251565e-16
+            u = _uniform(key[0], counter + np.uint64(f))
             place = np.int64(min(max(np.floor((x - origins[k]) * per_bin[k]), 0.0), BINS - 1.0)) & NATURAL
             below = rooms[k, place, 0]
             out[row, f] = x + (u * (below + rooms[k, place, 1]) - below)
+
+
+class Simplices(NamedTuple):
+    """Groups of one-hot columns (see core.one_hot).
+
+    first (g + 1,) int64 : where the levels of each begin. columns (e,) int64 : of each level; ~f, with f any
+    column of the group, for that of rows that have none. parts (e,) : which part of what is left of the
+    stick is a level's own. first_weight (g + 1,) int64, weights : where the map of each begins, and the
+    maps, (L, L) row by row. pieces : work, as long as the largest group.
+    """
+
+    first: np.ndarray
+    columns: np.ndarray
+    parts: np.ndarray
+    first_weight: np.ndarray
+    weights: np.ndarray
+    pieces: np.ndarray
+
+
+@_compiled()
+def dither_one_hot(X, simplices, key, first_row, out):
+    """Spread each row over the part of a simplex that belongs to its level, in the columns of one-hot groups.
+
+    X, out : (rows, d). key, first_row : see `dither`; the level of rows without a column has the inverted
+    key. Rows that have no level, or two, are left as they are in `out`.
+    """
+    rows, d = X.shape
+    first, columns, pieces = simplices.first, simplices.columns, simplices.pieces
+    for row in range(rows):
+        counter = np.uint64(first_row + row) * np.uint64(d)
+        for g in range(first.shape[0] - 1):
+            begin, levels = first[g], first[g + 1] - first[g]
+            level, none, not_zero = -1, -1, 0
+            for k in range(levels):
+                f = columns[begin + k]
+                if f < 0:
+                    none = k
+                elif X[row, f] != 0.0:
+                    not_zero += 1
+                    level = k if X[row, f] == 1.0 else -1
+            if not_zero == 0:
+                level = none
+            if level < 0 or not_zero > 1:
+                continue
+            left = 1.0
+            for k in range(levels - 1):
+                f, part = columns[begin + k], simplices.parts[begin + k]
+                u = _uniform(~key[0] if f < 0 else key[0], counter + np.uint64(max(f, ~f)))
+                w = 1.0 - u
+                if k < level:
+                    w = part + (1.0 - part) * w
+                elif k == level:
+                    w = part * w
+                rest = left * w ** (1.0 / (levels - 1 - k))
+                pieces[k] = left - rest
+                left = rest
+            pieces[levels - 1] = left
+            for k in range(levels):
+                f = columns[begin + k]
+                if f >= 0:
+                    x = 0.0
+                    for j in range(levels):
+                        x += pieces[j] * simplices.weights[simplices.first_weight[g] + j * levels + k]
+                    out[row, f] = x
 
 
 @_compiled()

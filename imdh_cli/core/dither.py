@@ -6,7 +6,8 @@ spread evenly over the room around it, halfway to its neighbours: in a column of
 to either side. A valley wider than the steps of its column stays one, and a column of 0 and 1 becomes even.
 The room of a value is that in a sample of the first rows, where a gap counts for no more than FAR times what
 three of four rows have beside them, or than the middle half of the rows: a code of -99999 makes no room.
-Codes of kinds of things, and round numbers, get more room (see humps).
+Codes of kinds of things, and round numbers, get more room (see humps); the columns that a text column makes
+are spread over the room between all its levels (see one_hot).
 
 The noise is a function of a key, the row's place in the order met, and the column: it depends neither on how
 rows came in batches nor on threads. Labels, moments and counts are of the rows as they are.
@@ -23,6 +24,7 @@ import numpy as np
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
 from imdh_cli.core.humps import are_places, room_without_spikes
+from imdh_cli.core.one_hot import OneHot, Seeker
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
 from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
 
@@ -37,10 +39,11 @@ PILED = 0.05  # the part of all rows in piles that makes a column one of these
 class Dither:
     """The room around the values of each column.
 
-    columns : (c,) int64, those that are dithered. origins, per_bin : (c,), a value x is in bin
-    (x - origin) * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and
-    above the values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part
-    of the rows lies on piles. piles : of all columns, those without noise too.
+    columns : (c,) int64, those that are dithered. origins, per_bin : (c,), a value x is in bin (x - origin)
+    * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and above the
+    values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part of the
+    rows lies on piles. piles : of all columns, those without noise too. one_hot : which of the columns are
+    the levels of one, and spread together.
     """
 
     columns: np.ndarray
@@ -50,6 +53,7 @@ class Dither:
     squares: np.ndarray
     piled: np.ndarray
     piles: Piles = field(default_factory=Piles.none)
+    one_hot: OneHot = field(default_factory=OneHot.none)
 
     @property
     def any(self) -> bool:
@@ -70,7 +74,7 @@ class Dither:
         """By rows (n, d) as they are, of which a sample is taken at even distances."""
         at = np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)
         found, piles = [], []
-        places = are_places(X, at)
+        places, levels = are_places(X, at), Seeker()
         for f, column in _columns(X, at):
             if _hardly_tied(column):
                 continue
@@ -79,18 +83,24 @@ class Dither:
                 piles.append((f, piled))
             if (rooms := _rooms(column, values, counts, places)) is not None:
                 found.append((f, rooms))
+                if len(column) == len(at) and values.tolist() == [0.0, 1.0]:
+                    levels.add(f, column)
         if not found:
             return cls.none(Piles.of(piles))
         origins, per_bin, rooms, squares, piled = zip(*(parts for _, parts in found), strict=True)
         columns = np.array([f for f, _ in found], dtype=np.int64)
+        one_hot = OneHot.none() if places else levels.found(X.shape[1])
+        noise = np.array(squares)
+        noise[np.searchsorted(columns, one_hot.columns)] = one_hot.squares
         return cls(
             columns,
             np.array(origins),
             np.array(per_bin),
             np.array(rooms),
-            np.array(squares),
+            noise,
             np.array(piled),
             Piles.of(piles),
+            one_hot,
         )
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:
@@ -101,6 +111,8 @@ class Dither:
         kernel.dither(
             X, self.columns, self.origins, self.per_bin, self.rooms, np.array([key]), first_row, out
         )
+        if self.one_hot.any:
+            self.one_hot.apply(X, key, first_row, out)
         return out
 
     def widened(self, scaling: Scaling) -> Scaling:
@@ -132,6 +144,7 @@ class Dither:
             "dither_rooms": self.rooms,
             "dither_squares": self.squares,
             "dither_piled": self.piled.astype(np.int64),
+            **self.one_hot.state(),
             **piles,
         }
 
@@ -143,7 +156,8 @@ class Dither:
             return cls.none(piles)
         names = ("columns", "origins", "per_bin", "rooms", "squares", "piled")
         columns, origins, per_bin, rooms, squares, piled = (state[f"dither_{name}"] for name in names)
-        return cls(columns, origins, per_bin, rooms, squares, piled > 0, piles)
+        one_hot = OneHot.restored(state)
+        return cls(columns, origins, per_bin, rooms, squares, piled > 0, piles, one_hot)
 
 
 def noise_key(seed: int, *, epoch: int | None) -> np.uint64:

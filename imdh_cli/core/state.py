@@ -13,7 +13,7 @@ from imdh_cli.compiled.histogram import BINS
 
 class ArraySpec(NamedTuple):
     """dtype as NumPy writes it; shape in numbers and letters: d features, m splits, n nodes, L leaves, c
-    columns that are dithered, p values that are piles."""
+    columns that are dithered, e that are levels of one, p values that are piles."""
 
     dtype: str
     shape: tuple[str | int, ...]
@@ -60,6 +60,10 @@ class LearnerState:
     dither_rooms: Annotated[Array | None, "<f8", "c", BINS, 2] = None
     dither_squares: Annotated[Array | None, "<f8", "c"] = None
     dither_piled: Annotated[Array | None, "<i8", "c"] = None
+    # Columns that are the levels of one (see core.one_hot).
+    hot_columns: Annotated[Array | None, "<i8", "e"] = None
+    hot_groups: Annotated[Array | None, "<i8", "e"] = None
+    hot_shares: Annotated[Array | None, "<f8", "e"] = None
     # The values that hold far more rows than their neighbours (see core.piles).
     pile_columns: Annotated[Array | None, "<i8", "p"] = None
     pile_values: Annotated[Array | None, "<f8", "p"] = None
@@ -99,5 +103,5 @@ SPECS = {
     if hasattr(hint, "__metadata__")
 }
 # Noise, piles and which cells are far are what they were.
-FORMERLY = [name for name in SPECS if not name.startswith(("dither_", "pile_", "far_"))]
+FORMERLY = [name for name in SPECS if not name.startswith(("dither_", "hot_", "pile_", "far_"))]
 SCHEMA = SPECS | {FORMER + name: SPECS[name] for name in FORMERLY}

@@ -13,6 +13,7 @@ from typing import NoReturn
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS
+from imdh_cli.core.one_hot import MOST_LEVELS
 from imdh_cli.core.state import FORMER, SCHEMA, ArraySpec
 from imdh_cli.core.statistics import merge_moments
 from imdh_cli.errors import ModelError
@@ -53,6 +54,7 @@ TOGETHER = {
     what: [name for name in EXTRAS if name.startswith(prefix)]
     for prefix, what in (
         ("dither_", "the noise"),
+        ("hot_", "the one-hot columns"),
         ("pile_", "the piles"),
         ("far_", "far cells"),
         (FORMER, "the tree before cuts were moved"),
@@ -69,6 +71,7 @@ NEVER_NEGATIVE = (
     "dither_per_bin",
     "dither_rooms",
     "dither_squares",
+    "hot_shares",
     "projection_sd",
     "sums_of_squares",
     "mean_squares",
@@ -149,9 +152,10 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     _check_offsets(arrays)
     _check_moments(arrays)
     _check_histograms(arrays["histograms"], arrays["counts"])
-    for name in ("dither_columns", "pile_columns"):
+    for name in ("dither_columns", "hot_columns", "pile_columns"):
         if name in arrays:
             _check_range(name, arrays[name], 0, len(names) - 1)
+    _check_one_hot(arrays)
     if "histograms_on_piles" in arrays and (arrays["histograms_on_piles"] > arrays["histograms"]).any():
         _fault("histograms_on_piles hold more rows than histograms")
     _check_merge_order(arrays["merge_order"])
@@ -170,7 +174,7 @@ def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
         shape = headers[name].shape if name in headers else (0,)
         return shape[0] if len(shape) == 1 else 0
 
-    free = {"c": length("dither_columns"), "p": length("pile_columns")}
+    free = {"c": length("dither_columns"), "e": length("hot_columns"), "p": length("pile_columns")}
     return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1, **free}
 
 
@@ -196,6 +200,22 @@ def _check_size(name: str, array: np.ndarray) -> None:
 def _check_range(name: str, array: np.ndarray, low: int, high: int) -> None:
     if array.size and not (low <= int(array.min()) and int(array.max()) <= high):
         _fault(f"{name} must be between {low} and {high}")
+
+
+def _check_one_hot(arrays: Mapping[str, np.ndarray]) -> None:
+    """Groups one after the other, none too large, whose rows are not more than all."""
+    if "hot_groups" not in arrays or not len(groups := arrays["hot_groups"]):
+        return
+    if (
+        groups[0] != 0
+        or not np.isin(np.diff(groups), (0, 1)).all()
+        or np.bincount(groups).max() > MOST_LEVELS
+    ):
+        _fault(f"hot_groups are not 0, 1, 2 ... in order, each up to {MOST_LEVELS} times")
+    if (np.diff(arrays["hot_columns"]) <= 0).any():
+        _fault("hot_columns are not in ascending order")
+    if not (np.bincount(groups, arrays["hot_shares"]) <= 1.0 + _NEAR).all():
+        _fault("hot_shares of a group sum up to more than 1")
 
 
 def _check_directions(name: str, directions: np.ndarray) -> None:
