@@ -61,7 +61,7 @@ def shown(*asked):
     machine.emit_object = show
     return machine
 native_cache._target = shown
-native_cache._compiled(kernel.kernel.dispatcher, ("d2",), "entry")
+native_cache._compiled(kernel.kernel, ("d2",), "entry")
 """
 RIGHT = [[2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]
 
@@ -199,9 +199,9 @@ def made(monkeypatch) -> list[native_cache.Kinds]:
     made: list[native_cache.Kinds] = []
     compiler = native_cache._compiled
 
-    def counted(dispatcher: object, kinds: native_cache.Kinds, entry: str) -> bytes:
+    def counted(function: native_cache.Compiled, kinds: native_cache.Kinds, entry: str) -> bytes:
         made.append(kinds)
-        return compiler(dispatcher, kinds, entry)
+        return compiler(function, kinds, entry)
 
     monkeypatch.setattr(native_cache, "_compiled", counted)
     return made

@@ -61,7 +61,7 @@ class Compiled:
         functools.update_wrapper(self, function)
         self.name = function.__name__
         self._function = function
-        self._options: dict[str, Any] = {"nogil": True, "error_model": "numpy"} | options
+        self.options: dict[str, Any] = {"nogil": True, "error_model": "numpy"} | options
         self._entries: dict[Kinds, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -81,7 +81,7 @@ class Compiled:
         used = {n: names[n] for n in self._function.__code__.co_names if n in names}
         called = {n: f.dispatcher for n, f in used.items() if isinstance(f, Compiled)}
         twin = FunctionType(self._function.__code__, names | called, self.name)
-        return numba.njit(**self._options)(twin)
+        return numba.njit(**self.options)(twin)
 
     def is_kept(self) -> bool:
         """Whether a call need not compile: there is code of this source, for some kind of arguments."""
@@ -103,7 +103,7 @@ class Compiled:
             belonging = self._belonging(name)
             code, entry = _kept(name, belonging), f"imdh_{belonging}"
             if code is None:
-                code = _compiled(self.dispatcher, kinds, entry)
+                code = _compiled(self, kinds, entry)
                 _keep(name, belonging, code)
             return _called(_link(code, entry), kinds)
         except Exception:  # whatever it is costs time, and no more than that
@@ -279,9 +279,10 @@ def _write(path: Path, content: bytes) -> None:
 # -- numba's part and llvmlite's
 
 
-def _compiled(dispatcher: Any, kinds: Kinds, entry: str) -> bytes:
-    """An object file with a C function of the name `entry`, of addresses, lengths and numbers, that calls
-    `dispatcher`.
+def _compiled(function: Compiled, kinds: Kinds, entry: str) -> bytes:
+    """An object file with a C function of the name `entry`, of addresses, lengths and numbers, that does what
+    `function` does. Its body is put there before numba compiles it: called, it would be compiled twice, which
+    takes half as long again.
 
     Raises
     ------
@@ -292,12 +293,13 @@ def _compiled(dispatcher: Any, kinds: Kinds, entry: str) -> bytes:
     import llvmlite.binding as llvm
     import numba
 
-    space: dict[str, Any] = {"function": dispatcher, "carray": numba.carray}
+    inlined = numba.njit(**function.options, inline="always")(function.dispatcher.py_func)
+    space: dict[str, Any] = {"function": inlined, "carray": numba.carray}
     names: list[str] = []
     types: list[Any] = []
 
     def passed(kind: Any) -> str:
-        """An argument of the dispatcher, made of the next ones of `entry`."""
+        """An argument of `function`, made of the next ones of `entry`."""
         if isinstance(kind, tuple):
             group, *fields = kind
             space[group.__name__] = group
@@ -311,7 +313,7 @@ def _compiled(dispatcher: Any, kinds: Kinds, entry: str) -> bytes:
 
     call = f"function({', '.join(map(passed, kinds))})"
     exec(f"def entry({', '.join(names)}): {call}", space)
-    made: Any = numba.cfunc(numba.void(*types), nogil=True, error_model="numpy")(space["entry"])
+    made: Any = numba.cfunc(numba.void(*types), **function.options)(space["entry"])
     if made._library.has_dynamic_globals:
         raise ValueError("addresses of this process in the code")
     module = llvm.parse_assembly(made.inspect_llvm())
