@@ -31,7 +31,7 @@ class InMemory:
     def __iter__(self) -> Iterator[np.ndarray]:
         for k in range(self.rows, len(self._X), self._block_rows):
             self.rows = k + self._block_rows
-            yield self._X[self._order[k : k + self._block_rows]]
+            yield self._X.take(self._order[k : k + self._block_rows], axis=0)  # in half the time of X[order]
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return {}, {}

@@ -122,8 +122,7 @@ class ShuffleBuffer:
         order = self._rng.permutation(n + len(tail))
         for k in range(0, len(order), rows):
             pick = order[k : k + rows]
-            X = np.empty((len(pick), self._buffer.shape[1]))
-            old = pick < n
-            X[old] = self._buffer[pick[old]]
-            X[~old] = tail[pick[~old] - n]
+            X = self._buffer.take(pick, axis=0, mode="clip")
+            late = pick >= n
+            X[late] = tail[pick[late] - n]
             yield X
