@@ -36,21 +36,21 @@ def sample_rows(d: int) -> int:
 
 
 class Sample:
-    """The last rows met, in a ring. rows : (size, d), as they were learned from."""
+    """The last rows met, as they were learned from. Blocks are held, not copied, until rows are asked for."""
 
     def __init__(self, d: int) -> None:
-        self._X = np.empty((sample_rows(d), d))
+        self._size = sample_rows(d)
+        self._blocks = [np.empty((0, d))]
         self._met = 0
         self._due_at = SAMPLE_ROWS
 
     def add(self, X: np.ndarray) -> None:
-        """Take in the next rows."""
-        X = X[-len(self._X) :]
-        at = self._met % len(self._X)
-        n = min(len(X), len(self._X) - at)
-        self._X[at : at + n] = X[:n]
-        self._X[: len(X) - n] = X[n:]
+        """Take in the next rows, which are not to be changed."""
+        X = X[-self._size :]
         self._met += len(X)
+        self._blocks.append(X)
+        while sum(map(len, self._blocks[1:])) >= self._size:
+            del self._blocks[0]
 
     def is_due(self, between_epochs: bool) -> bool:
         """Whether the tree should be looked through: between epochs, and in the first one when it holds all
@@ -61,10 +61,11 @@ class Sample:
         return due
 
     def rows(self, last: int | None = None) -> np.ndarray:
-        """What is held, in no particular order; of these, no more than the `last` rows met."""
-        if last is None or last >= min(self._met, len(self._X)):
-            return self._X[: self._met]
-        return self._X[np.arange(self._met - last, self._met) % len(self._X)]
+        """What is held, as in a ring; or where fewer are wanted, the `last` rows met."""
+        X = np.concatenate(self._blocks)[-self._size :]
+        if last is None or last >= len(X):
+            return np.roll(X, self._met, axis=0)
+        return X[len(X) - last :]
 
     def state(self) -> dict[str, np.ndarray]:
         """As arrays, for a checkpoint."""
@@ -73,7 +74,7 @@ class Sample:
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a state."""
         self._met, self._due_at = map(int, state["sample_met"])
-        self._X[: len(state["sample_rows"])] = state["sample_rows"]
+        self._blocks = [np.roll(state["sample_rows"], -self._met, axis=0)]
 
 
 def significant(features: int) -> float:

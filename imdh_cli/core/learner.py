@@ -144,7 +144,7 @@ class Learner:
     def partial_fit(self, X: np.ndarray) -> None:
         """Learn from one block of raw rows, at most `block_rows(d)`; all but an epoch's last are full.
 
-        X is not to be changed until the epoch, or a window of it, has ended.
+        X is not to be changed before the epoch, and the next one, have ended.
         """
         assert self._pipeline is not None
         self._pipeline.send(X, self.rows_met)
