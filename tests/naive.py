@@ -257,6 +257,7 @@ class Summary:
     pivots: Array  # (n, d) the learned means
     histograms: Array  # (m, 128) int64
     on_piles: Array | None = None  # (m, 128) int64, of the rows on a pile of the column a split leans on
+    copies: float = 0.0  # the chance that two rows are copies
 
 
 def pivots(tree: Tree) -> Array:
@@ -771,6 +772,7 @@ def valleys(
             parts = [summary.on_piles[j - 1], histogram - summary.on_piles[j - 1]]
             of_parts = [excess_mass(part) / math.sqrt(max(part.sum(), 1)) for part in parts]
             out.excess[j - 1] = min(out.excess[j - 1], max(of_parts))
+        out.excess[j - 1] /= math.sqrt(1 + summary.copies * summary.counts[0])
         clear = summary.counts[j - 1] >= 4 and out.excess[j - 1] > threshold and out.depth[j - 1] > 0
         out.significant[j - 1] = clear and out.divides[j - 1]
         below = [c for c in (2 * j, 2 * j + 1) if c <= m]

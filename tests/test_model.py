@@ -89,6 +89,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
             "learning_directions": np.eye(d)[np.arange(m) % d],
             "former_learning_directions": np.eye(d)[np.arange(m) % d],
             "dither_columns": np.array([0, d - 1]),
+            "copies": np.array([0.01]),
             "hot_columns": np.array([0, d - 1])[: sizes["e"]],
             "hot_groups": np.array([0, 0])[: sizes["e"]],
             "hot_shares": np.array([0.25, 0.5])[: sizes["e"]],
@@ -545,9 +546,10 @@ def test_a_tree_that_is_not_full_or_too_deep_is_refused(model, path, splits):
         ({"hot_columns": np.array([0, 99])}, "hot_columns must be between 0 and"),
         ({"hot_shares": np.array([0.8, 0.8])}, "hot_shares of a group sum up"),
         ({"hot_shares": np.array([0.8, -0.1])}, "hot_shares must not be negative"),
+        ({"copies": np.array([1.5])}, "copies is no chance"),
     ],
 )
-def test_one_hot_columns_that_cannot_be_are_refused(model, path, changes, wrong):
+def test_what_cannot_be_of_one_hot_columns_and_copies_is_refused(model, path, changes, wrong):
     save(model, path)
     rewritten(path, changes)
     assert refusal(path).startswith(wrong)

@@ -48,6 +48,7 @@ def random_summary(seed: int, depth: int, rows: int, *, valleys: bool = True) ->
     summary.on_piles[:, 64:] = 0
     summary.on_piles[::3] = rng.binomial(histograms[::3], 0.3)
     summary.on_piles[2::3] = 0
+    summary.copies = seed % 2 * 2 / max(rows, 1)
     return summary
 
 
@@ -60,6 +61,7 @@ def prune(summary: naive.Summary, **params) -> pruning.Pruning:
         summary.histograms,
         PruneParams(**params),
         summary.on_piles,
+        summary.copies,
     )
 
 

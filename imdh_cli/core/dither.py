@@ -23,6 +23,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
+from imdh_cli.core.copies import chance_of_copies
 from imdh_cli.core.humps import are_places, room_without_spikes
 from imdh_cli.core.one_hot import OneHot, Seeker
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
@@ -43,7 +44,7 @@ class Dither:
     * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and above the
     values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part of the
     rows lies on piles. piles : of all columns, those without noise too. one_hot : which of the columns are
-    the levels of one, and spread together.
+    the levels of one, and spread together. copies : the chance that two rows are copies of one another.
     """
 
     columns: np.ndarray
@@ -54,6 +55,7 @@ class Dither:
     piled: np.ndarray
     piles: Piles = field(default_factory=Piles.none)
     one_hot: OneHot = field(default_factory=OneHot.none)
+    copies: float = 0.0
 
     @property
     def any(self) -> bool:
@@ -73,7 +75,7 @@ class Dither:
     def of(cls, X: np.ndarray) -> Dither:
         """By rows (n, d) as they are, of which a sample is taken at even distances."""
         at = np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)
-        found, piles = [], []
+        found, piles, tied = [], [], []
         places, levels = are_places(X, at), Seeker()
         for f, column in _columns(X, at):
             if _hardly_tied(column):
@@ -83,6 +85,7 @@ class Dither:
                 piles.append((f, piled))
             if (rooms := _rooms(column, values, counts, places)) is not None:
                 found.append((f, rooms))
+                tied.append(counts)
                 if len(column) == len(at) and values.tolist() == [0.0, 1.0]:
                     levels.add(f, column)
         if not found:
@@ -101,6 +104,7 @@ class Dither:
             np.array(piled),
             Piles.of(piles),
             one_hot,
+            chance_of_copies(X[at], tied),
         )
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:
@@ -145,6 +149,7 @@ class Dither:
             "dither_squares": self.squares,
             "dither_piled": self.piled.astype(np.int64),
             **self.one_hot.state(),
+            **({"copies": np.array([self.copies])} if self.copies > 0.0 else {}),
             **piles,
         }
 
@@ -156,8 +161,8 @@ class Dither:
             return cls.none(piles)
         names = ("columns", "origins", "per_bin", "rooms", "squares", "piled")
         columns, origins, per_bin, rooms, squares, piled = (state[f"dither_{name}"] for name in names)
-        one_hot = OneHot.restored(state)
-        return cls(columns, origins, per_bin, rooms, squares, piled > 0, piles, one_hot)
+        one_hot, copies = OneHot.restored(state), float(state.get("copies", [0.0])[0])
+        return cls(columns, origins, per_bin, rooms, squares, piled > 0, piles, one_hot, copies)
 
 
 def noise_key(seed: int, *, epoch: int | None) -> np.uint64:

@@ -52,7 +52,7 @@ def worth(tree: Learned) -> float:
     """The sum of G delta over the splits beyond doubt, in z."""
     counted = tree.statistics
     splits = Splits.summarise(
-        *counted.of_nodes(), tree.tree.pivots, counted.histograms, 1, counted.on_piles
+        *counted.of_nodes(), tree.tree.pivots, counted.histograms, 1, counted.on_piles, tree.dither.copies
     ).judge(BEYOND_DOUBT)
     return float((splits.gains * splits.depths)[splits.significant].sum())
 
@@ -64,11 +64,11 @@ def leaf_clusters(tree: Learned, params: PruneParams) -> tuple[np.ndarray, int]:
     """
     counts, means, squares = tree.statistics.of_nodes()
     arrays = counts, means, squares, tree.tree.pivots, tree.statistics.histograms
-    piles = tree.statistics.on_piles
-    own = pruning.prune(*arrays, replace(params, clusters="auto"), piles)
+    apart = tree.statistics.on_piles, tree.dither.copies
+    own = pruning.prune(*arrays, replace(params, clusters="auto"), *apart)
     if params.clusters == "auto":
         return own.cluster_of_leaf, own.n_clusters
     if isinstance(params.clusters, int):
         k = min(params.clusters, own.largest)
         return pruning.cut(own.merge_order, counts, k, params.min_size)[1], own.n_clusters
-    return pruning.prune(*arrays, params, piles).cluster_of_leaf, own.n_clusters
+    return pruning.prune(*arrays, params, *apart).cluster_of_leaf, own.n_clusters

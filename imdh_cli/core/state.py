@@ -64,6 +64,7 @@ class LearnerState:
     hot_columns: Annotated[Array | None, "<i8", "e"] = None
     hot_groups: Annotated[Array | None, "<i8", "e"] = None
     hot_shares: Annotated[Array | None, "<f8", "e"] = None
+    copies: Annotated[Array | None, "<f8", 1] = None  # the chance that two rows are copies (see core.copies)
     # The values that hold far more rows than their neighbours (see core.piles).
     pile_columns: Annotated[Array | None, "<i8", "p"] = None
     pile_values: Annotated[Array | None, "<f8", "p"] = None
@@ -103,5 +104,5 @@ SPECS = {
     if hasattr(hint, "__metadata__")
 }
 # Noise, piles and which cells are far are what they were.
-FORMERLY = [name for name in SPECS if not name.startswith(("dither_", "hot_", "pile_", "far_"))]
+FORMERLY = [name for name in SPECS if not name.startswith(("dither_", "hot_", "copies", "pile_", "far_"))]
 SCHEMA = SPECS | {FORMER + name: SPECS[name] for name in FORMERLY}

@@ -340,7 +340,9 @@ def finished(
     # Learning can go on from it where it has met all rows.
     kept = [name for name in model.extras if not name.startswith("window_")]
     if learned.rows < tally.used:
-        kept = [name for name in kept if name == "fill" or name.startswith(("dither_", "hot_", "pile_"))]
+        kept = [
+            name for name in kept if name == "fill" or name.startswith(("dither_", "hot_", "copies", "pile_"))
+        ]
     return replace(model, extras={name: model.extras[name] for name in kept})
 
 

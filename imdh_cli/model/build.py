@@ -36,7 +36,14 @@ def prune(learned: Learned, params: PruneParams) -> Pruning:
     counts, means, squares = learned.statistics.of_nodes()
     counted = learned.statistics
     return pruning.prune(
-        counts, means, squares, learned.tree.pivots, counted.histograms, params, counted.on_piles
+        counts,
+        means,
+        squares,
+        learned.tree.pivots,
+        counted.histograms,
+        params,
+        counted.on_piles,
+        learned.dither.copies,
     )
 
 

@@ -136,6 +136,11 @@ class Model:
         tree = FrozenTree(self.directions, self.thresholds, self.projection_sd)
         return tree.noise_shares(self.scaling, columns, self.extras.get("dither_squares", none))
 
+    @property
+    def copies(self) -> float:
+        """The chance that two rows are copies of one another (see core.copies)."""
+        return float(self.extras.get("copies", [0.0])[0])
+
     def pruned(self, params: PruneParams) -> Pruning:
         """The clusters of this tree by other parameters, with what makes them doubtful; the model stays.
 
@@ -152,6 +157,7 @@ class Model:
             self.histograms,
             params,
             self.extras.get("histograms_on_piles"),
+            self.copies,
         )
         return model_metadata.doubted(chosen, self.noise_shares, self.metadata.get("suspects", ()))
 

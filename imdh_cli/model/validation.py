@@ -72,6 +72,7 @@ NEVER_NEGATIVE = (
     "dither_rooms",
     "dither_squares",
     "hot_shares",
+    "copies",
     "projection_sd",
     "sums_of_squares",
     "mean_squares",
@@ -156,6 +157,8 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
         if name in arrays:
             _check_range(name, arrays[name], 0, len(names) - 1)
     _check_one_hot(arrays)
+    if "copies" in arrays and not arrays["copies"][0] <= 1.0:
+        _fault("copies is no chance")
     if "histograms_on_piles" in arrays and (arrays["histograms_on_piles"] > arrays["histograms"]).any():
         _fault("histograms_on_piles hold more rows than histograms")
     _check_merge_order(arrays["merge_order"])

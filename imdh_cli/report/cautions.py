@@ -23,6 +23,7 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
         Caution(code, message)
         for found in (
             _rows,
+            _copies,
             _suspects,
             _tails,
             _logs,
@@ -60,6 +61,16 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
         + (f"; {'; '.join(why)}" if why else "")
         + ".",
     )
+
+
+def _copies(s: Summary) -> Iterator[tuple[str, str]]:
+    if s.model is not None and s.model.copies > 0.0:
+        like = max(2, round(1.0 / s.model.copies))
+        yield (
+            "copies",
+            f"Rows are copies of one another, as often as if there were {like:,} different ones; valleys are "
+            "judged as among so many. Each row once, if that is what is asked, gives sharper answers.",
+        )
 
 
 def _suspects(s: Summary) -> Iterator[tuple[str, str]]:

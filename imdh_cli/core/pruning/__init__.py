@@ -81,6 +81,7 @@ def prune(
     histograms: np.ndarray,
     params: PruneParams,
     on_piles: np.ndarray | None = None,
+    copies: float = 0.0,
 ) -> Pruning:
     """Order all splits, choose the number of clusters, label the leaves.
 
@@ -91,6 +92,7 @@ def prune(
     histograms : (m, 128), without the gaps between codes
     params : PruneParams
     on_piles : (m, 128), optional, the part of the histograms that lies on piles (see core.piles)
+    copies : the chance that two rows are copies of one another (see core.copies)
 
     Raises
     ------
@@ -98,7 +100,7 @@ def prune(
         When more clusters are asked for than leaves are in use.
     """
     splits = Splits.summarise(
-        counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size), on_piles
+        counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size), on_piles, copies
     )
     nested = Nested.of(splits, WEIGHTS[params.weight])
     most_leaves = len(nested.curve)

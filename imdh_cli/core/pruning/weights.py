@@ -38,8 +38,8 @@ class Splits:
 
     counts, squares (n,) : rows and sum of squares. gains : G. charged : gains of sums of squares about the
     learned means, the paper's, which may be negative. depths, excess : delta, E / sqrt(n), where n may be
-    that of few rows (see `valleys.of_few`). significant : a valley of its own; kept : or one below it.
-    min_rows : the least that a cluster may have.
+    that of few rows (see `valleys.of_few`), or of fewer that are no copies (see core.copies). significant :
+    a valley of its own; kept : or one below it. min_rows : the least that a cluster may have.
     """
 
     counts: np.ndarray
@@ -62,6 +62,7 @@ class Splits:
         histograms: np.ndarray,
         min_rows: int,
         on_piles: np.ndarray | None = None,
+        copies: float = 0.0,
     ) -> Splits:
         """From the arrays that `prune` is given, judged at the usual threshold."""
         m = len(histograms)
@@ -76,6 +77,7 @@ class Splits:
         excess = of_few(excess, depths, rows, np.minimum(*children(counts)))
         if on_piles is not None:
             excess = without_piles(excess, depths, histograms, on_piles)
+        excess = excess / np.sqrt(1.0 + copies * counts[0])
         return cls(
             counts=counts,
             squares=squares,
