@@ -8,6 +8,8 @@ E       excess mass of the lesser side (Mueller and Sawitzki 1991): twice n time
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS, CENTRES, EDGES, HALF, PER_SD
@@ -68,7 +70,7 @@ def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """E / sqrt(n) of each split, (m,), from its histogram (m, 128) and its number of rows (m,)."""
     excess = np.zeros(len(histograms))
     some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.max(axis=1, initial=0) > 0))
-    excess[some] = excess_everywhere(histograms[some])[:, HALF]
+    excess[some] = _excess_in_the_middle(histograms[some])
     return excess / np.sqrt(np.maximum(counts, 1))
 
 
@@ -106,14 +108,8 @@ def excess_everywhere(histograms: np.ndarray) -> np.ndarray:
     The best sum of h - lam over an interval that ends at an edge is S there less the least S before, where
     S are the running sums of h - lam.
     """
-    edges = np.arange(BINS + 1.0)[:, None]
-    edges[[0, -1], 0] += 1 - BEYOND, BEYOND - 1
-    rows = np.zeros((BINS + 1, len(histograms)))  # one split a column: operations on rows are faster
-    np.cumsum(histograms.T, axis=0, out=rows[1:])
-    top = np.maximum(histograms[:, 1:-1].max(axis=1), histograms[:, [0, -1]].max(axis=1) / BEYOND)
-    excess = np.zeros_like(rows)
-    for level in range(1, 33):
-        sums = rows - edges * (top * 0.8**level)
+    excess = np.zeros((BINS + 1, len(histograms)))
+    for sums in _running_sums(histograms):
         touching_left = sums - np.minimum.accumulate(sums)
         touching_right = np.maximum.accumulate(sums[::-1])[::-1] - sums
         left = np.maximum.accumulate(touching_left)
@@ -121,3 +117,26 @@ def excess_everywhere(histograms: np.ndarray) -> np.ndarray:
         bridge = left + right - touching_left - touching_right
         np.maximum(excess, np.minimum(np.minimum(left, right), bridge), out=excess)
     return excess.T
+
+
+def _excess_in_the_middle(histograms: np.ndarray) -> np.ndarray:
+    """`excess_everywhere` at edge HALF alone, (g,), in a quarter of the time."""
+    excess = np.zeros(len(histograms))
+    for sums in _running_sums(histograms):
+        left, right = sums[: HALF + 1], sums[: HALF - 1 : -1]  # both from the end inwards
+        left, right = left - np.minimum.accumulate(left), np.maximum.accumulate(right) - right
+        most_left, most_right = left.max(axis=0), right.max(axis=0)
+        bridge = most_left + most_right - left[-1] - right[-1]
+        np.maximum(excess, np.minimum(np.minimum(most_left, most_right), bridge), out=excess)
+    return excess
+
+
+def _running_sums(histograms: np.ndarray) -> Iterator[np.ndarray]:
+    """Of histograms (g, 128) the sums of h - lam below each edge, (129, g), for each of 32 levels lam."""
+    edges = np.arange(BINS + 1.0)[:, None]
+    edges[[0, -1], 0] += 1 - BEYOND, BEYOND - 1
+    rows = np.zeros((BINS + 1, len(histograms)))  # one split a column: operations on rows are faster
+    np.cumsum(histograms.T, axis=0, out=rows[1:])
+    top = np.maximum(histograms[:, 1:-1].max(axis=1), histograms[:, [0, -1]].max(axis=1) / BEYOND)
+    for level in range(1, 33):
+        yield rows - edges * (top * 0.8**level)
