@@ -93,7 +93,7 @@ def test_more_clusters_than_a_tree_has_are_as_many_as_it_has():
 def test_of_rows_of_one_cluster_the_tree_is_kept_that_most_agree_with():
     X = np.random.default_rng(3).standard_normal((2000, 2))
     made = trees(X, 4)
-    assert all(restarts.worth(tree) == 0.0 for tree in made)
+    assert all(restarts.worth(restarts.splits_of(tree)) == 0.0 for tree in made)
     assert restarts.best(made, X, PruneParams()) == int(np.argmax(agreements(made, X, PruneParams())))
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "labels_of_nodes",
     "largest",
     "prune",
+    "prune_splits",
     "removed_at",
     "smooth",
     "too_many",
@@ -102,6 +103,12 @@ def prune(
     splits = Splits.summarise(
         counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size), on_piles, copies
     )
+    return prune_splits(splits, params)
+
+
+def prune_splits(splits: Splits, params: PruneParams) -> Pruning:
+    """`prune` by what is known of the splits."""
+    counts = splits.counts
     nested = Nested.of(splits, WEIGHTS[params.weight])
     most_leaves = len(nested.curve)
     votes = np.zeros(most_leaves, dtype=np.int64)
