@@ -25,7 +25,9 @@ def drawn(rng: np.random.Generator, X: np.ndarray, rows: int) -> np.ndarray:
 
 
 def of_columns(X: np.ndarray) -> float:
-    return chance_of_copies(X, [np.unique(column, return_counts=True)[1] for column in X.T])
+    return chance_of_copies(
+        X, np.arange(len(X)), [np.unique(column, return_counts=True)[1] for column in X.T]
+    )
 
 
 def test_the_chance_is_that_of_pairs():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -52,6 +54,22 @@ def test_a_large_group_is_several():
     codes = np.random.default_rng(0).integers(0, MOST_LEVELS + 5, ROWS)
     X = np.column_stack([one_hot(codes), np.random.default_rng(1).standard_normal(ROWS)])
     assert np.bincount(Dither.of(X).one_hot.groups).tolist() == [MOST_LEVELS, 5]
+
+
+def test_a_level_without_rows_ends_no_group():
+    codes = np.random.default_rng(0).choice([0, 2, 4], ROWS)
+    X = np.column_stack([np.zeros(ROWS), one_hot(codes), np.random.default_rng(1).standard_normal(ROWS)])
+    assert Dither.of(X).one_hot.columns.tolist() == [1, 3, 5]
+
+
+def test_noise_is_the_same_in_many_threads():
+    codes = np.random.default_rng(0).integers(0, 5, 200_000)
+    X = np.column_stack([one_hot(codes), np.random.default_rng(1).standard_normal(len(codes))])
+    dither = Dither.of(X)
+    once = dither.apply(X, KEY, 0)
+    with ThreadPoolExecutor(8) as threads:
+        for made in threads.map(lambda _: dither.apply(X, KEY, 0), range(16)):
+            np.testing.assert_array_equal(made, once)
 
 
 def test_the_levels_of_a_single_column_are_places_and_stay_clusters():

@@ -644,7 +644,7 @@ class Simplices(NamedTuple):
     first (g + 1,) int64 : where the levels of each begin. columns (e,) int64 : of each level; ~f, with f any
     column of the group, for that of rows that have none. parts (e,) : which part of what is left of the
     stick is a level's own. first_weight (g + 1,) int64, weights : where the map of each begins, and the
-    maps, (L, L) row by row. pieces : work, as long as the largest group.
+    maps, (L, L) row by row.
     """
 
     first: np.ndarray
@@ -652,18 +652,18 @@ class Simplices(NamedTuple):
     parts: np.ndarray
     first_weight: np.ndarray
     weights: np.ndarray
-    pieces: np.ndarray
 
 
 @_compiled()
-def dither_one_hot(X, simplices, key, first_row, out):
+def dither_one_hot(X, simplices, key, first_row, pieces, out):
     """Spread each row over the part of a simplex that belongs to its level, in the columns of one-hot groups.
 
-    X, out : (rows, d). key, first_row : see `dither`; the level of rows without a column has the inverted
-    key. Rows that have no level, or two, are left as they are in `out`.
+    X, out : (rows, d). pieces : work, as long as the largest group. key, first_row : see `dither`; the level
+    of rows without a column has the inverted key. Rows that have no level, or two, are left as they are in
+    `out`.
     """
     rows, d = X.shape
-    first, columns, pieces = simplices.first, simplices.columns, simplices.pieces
+    first, columns = simplices.first, simplices.columns
     for row in range(rows):
         counter = np.uint64(first_row + row) * np.uint64(d)
         for g in range(first.shape[0] - 1):

@@ -22,15 +22,16 @@ MOSTLY = 0.5  # of the pairs of rows that are alike in such a column are so in a
 COPIED = 0.9  # of the rows: if there are more different ones, a few copies matter little
 
 
-def chance_of_copies(rows: np.ndarray, tied: Sequence[np.ndarray]) -> float:
-    """The chance that two of some rows (n, d) are alike in all columns; 0 where they are no copies.
+def chance_of_copies(X: np.ndarray, at: np.ndarray, tied: Sequence[np.ndarray]) -> float:
+    """The chance that two of some rows (n,) of X are alike in all columns; 0 where they are no copies.
 
-    tied : the rows of each value (u,), of each column whose values come again.
+    tied : of these rows, how many have each value (u,), of each column whose values come again.
     """
     chances = [_alike(counts) for counts in tied if len(counts) > LEAST_VALUES]
     if len(chances) < COLUMNS:
         return 0.0
-    whole = np.ascontiguousarray(rows + 0.0).view(f"V{rows.itemsize * rows.shape[1]}")
+    rows = X[at] + 0.0  # one zero of two
+    whole = rows.view(f"V{rows.itemsize * rows.shape[1]}")
     _, counts = np.unique(whole, return_counts=True)
     if not LEAST_VALUES < len(counts) <= COPIED * len(rows):
         return 0.0

@@ -83,11 +83,11 @@ class Dither:
             values, counts = np.unique(column, return_counts=True)
             if len(piled := values_of(values, counts)):
                 piles.append((f, piled))
+            if len(column) == len(at) and np.isin(values, (0.0, 1.0)).all():
+                levels.add(f, column)
             if (rooms := _rooms(column, values, counts, places)) is not None:
                 found.append((f, rooms))
                 tied.append(counts)
-                if len(column) == len(at) and values.tolist() == [0.0, 1.0]:
-                    levels.add(f, column)
         if not found:
             return cls.none(Piles.of(piles))
         origins, per_bin, rooms, squares, piled = zip(*(parts for _, parts in found), strict=True)
@@ -104,7 +104,7 @@ class Dither:
             np.array(piled),
             Piles.of(piles),
             one_hot,
-            chance_of_copies(X[at], tied),
+            chance_of_copies(X, at, tied),
         )
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:

@@ -26,9 +26,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 
-MOST_LEVELS = (
-    32  # of a group of columns; those of more are several groups, in each of which most rows have none
-)
+MOST_LEVELS = 32  # of a group of columns; more are several groups, in each of which most rows have none
 EVENNESS = 0.5
 
 
@@ -66,7 +64,8 @@ class OneHot:
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int, out: np.ndarray) -> None:
         """X (rows, d) with the noise of rows first_row, first_row + 1 ..., into the groups' columns of
         `out`. Rows in which a group's are no single level stay as they are there."""
-        kernel.dither_one_hot(X, self._compiled, np.array([key]), first_row, out)
+        pieces = np.empty(MOST_LEVELS + 1)  # each call its own: several threads share this
+        kernel.dither_one_hot(X, self._compiled, np.array([key]), first_row, pieces, out)
 
     def state(self) -> dict[str, np.ndarray]:
         """As arrays, by the names in a model file; `restored` takes them. None where there are no groups."""
@@ -92,7 +91,6 @@ class OneHot:
             parts=np.concatenate([simplex.parts for simplex in simplices]),
             first_weight=np.cumsum([0, *np.square(levels)]),
             weights=np.concatenate([simplex.weights.ravel() for simplex in simplices]),
-            pieces=np.empty(max(levels)),
         )
 
 
@@ -101,17 +99,21 @@ class Seeker:
 
     def __init__(self) -> None:
         self._groups: list[dict[int, float]] = []
-        self._taken = np.empty(0)  # rows in which some column of the last group is 1
+        self._end = -2  # the last column of the last run
+        self._taken = np.empty(0)  # rows in which some column of it is 1
 
     def add(self, f: int, column: np.ndarray) -> None:
-        """A column (n,) of 0 and 1, all of the same rows, in ascending order."""
-        last = self._groups[-1] if self._groups else {}
-        if f - 1 in last and len(last) < MOST_LEVELS and not (self._taken * column).any():
+        """A column (n,) of 0 and 1, all of the same rows, in ascending order. A level that no row has is
+        none, and ends no run."""
+        next_to, self._end = self._end == f - 1, f
+        if not column.any():
+            self._end = f if next_to else -2
+        elif next_to and len(self._groups[-1]) < MOST_LEVELS and not (self._taken * column).any():
+            self._groups[-1][f] = float(column.mean())
             self._taken += column
         else:
-            self._groups.append(last := {})
+            self._groups.append({f: float(column.mean())})
             self._taken = column.copy()
-        last[f] = float(column.mean())
 
     def found(self, d: int) -> OneHot:
         """The groups of several columns in a table of d. If it is the levels of a single column and nothing
