@@ -257,7 +257,7 @@ class Summary:
     pivots: Array  # (n, d) the learned means
     histograms: Array  # (m, 128) int64
     on_piles: Array | None = None  # (m, 128) int64, of the rows on a pile of the column a split leans on
-    copies: float = 0.0  # the chance that two rows are copies
+    copies: float = 0.0  # c, where n rows count for n / (1 + c n)
 
 
 def pivots(tree: Tree) -> Array:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import adjusted_rand_score
 
-from imdh_cli.core.copies import chance_of_copies
+from imdh_cli.core.copies import copies_per_row
 from imdh_cli.core.dither import Dither
 from imdh_cli.model import load, save
 from imdh_cli.params import FitParams
@@ -25,17 +24,18 @@ def drawn(rng: np.random.Generator, X: np.ndarray, rows: int) -> np.ndarray:
 
 
 def of_columns(X: np.ndarray) -> float:
-    return chance_of_copies(
-        X, np.arange(len(X)), [np.unique(column, return_counts=True)[1] for column in X.T]
-    )
+    return copies_per_row(X, np.arange(len(X)), [np.unique(column, return_counts=True)[1] for column in X.T])
 
 
-def test_the_chance_is_that_of_pairs():
+def test_rows_count_for_as_many_as_the_entropy_of_their_shares_tells():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 3))[rng.integers(0, 200, 500)]
-    alike = [np.array_equal(a, b) for a, b in combinations(X, 2)]
-    assert of_columns(X) == pytest.approx(np.mean(alike), rel=1e-12)
+    _, counts = np.unique(X, axis=0, return_counts=True)
+    rows = 500 / (1 + 500 * of_columns(X))
+    assert rows == pytest.approx(np.exp(stats.entropy(counts)), rel=1e-12)
     assert Dither.of(X).copies == of_columns(X)
+    even = np.repeat(rng.standard_normal((250, 3)), 4, axis=0)
+    assert 1000 / (1 + 1000 * of_columns(even)) == pytest.approx(250, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -546,7 +546,7 @@ def test_a_tree_that_is_not_full_or_too_deep_is_refused(model, path, splits):
         ({"hot_columns": np.array([0, 99])}, "hot_columns must be between 0 and"),
         ({"hot_shares": np.array([0.8, 0.8])}, "hot_shares of a group sum up"),
         ({"hot_shares": np.array([0.8, -0.1])}, "hot_shares must not be negative"),
-        ({"copies": np.array([1.5])}, "copies is no chance"),
+        ({"copies": np.array([1.5])}, "copies must be 1 at most"),
     ],
 )
 def test_what_cannot_be_of_one_hot_columns_and_copies_is_refused(model, path, changes, wrong):

@@ -23,7 +23,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
-from imdh_cli.core.copies import chance_of_copies
+from imdh_cli.core.copies import copies_per_row
 from imdh_cli.core.humps import are_places, room_without_spikes
 from imdh_cli.core.one_hot import OneHot, Seeker
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
@@ -44,7 +44,7 @@ class Dither:
     * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and above the
     values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part of the
     rows lies on piles. piles : of all columns, those without noise too. one_hot : which of the columns are
-    the levels of one, and spread together. copies : the chance that two rows are copies of one another.
+    the levels of one, and spread together. copies : what n rows that are copies count for (see copies).
     """
 
     columns: np.ndarray
@@ -104,7 +104,7 @@ class Dither:
             np.array(piled),
             Piles.of(piles),
             one_hot,
-            chance_of_copies(X, at, tied),
+            copies_per_row(X, at, tied),
         )
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:

@@ -64,7 +64,7 @@ class LearnerState:
     hot_columns: Annotated[Array | None, "<i8", "e"] = None
     hot_groups: Annotated[Array | None, "<i8", "e"] = None
     hot_shares: Annotated[Array | None, "<f8", "e"] = None
-    copies: Annotated[Array | None, "<f8", 1] = None  # the chance that two rows are copies (see core.copies)
+    copies: Annotated[Array | None, "<f8", 1] = None  # of rows (see core.copies)
     # The values that hold far more rows than their neighbours (see core.piles).
     pile_columns: Annotated[Array | None, "<i8", "p"] = None
     pile_values: Annotated[Array | None, "<f8", "p"] = None

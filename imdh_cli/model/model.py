@@ -138,7 +138,7 @@ class Model:
 
     @property
     def copies(self) -> float:
-        """The chance that two rows are copies of one another (see core.copies)."""
+        """What tells how many rows differ (see core.copies), 0 where none are copies."""
         return float(self.extras.get("copies", [0.0])[0])
 
     def pruned(self, params: PruneParams) -> Pruning:

@@ -158,7 +158,7 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
             _check_range(name, arrays[name], 0, len(names) - 1)
     _check_one_hot(arrays)
     if "copies" in arrays and not arrays["copies"][0] <= 1.0:
-        _fault("copies is no chance")
+        _fault("copies must be 1 at most")
     if "histograms_on_piles" in arrays and (arrays["histograms_on_piles"] > arrays["histograms"]).any():
         _fault("histograms_on_piles hold more rows than histograms")
     _check_merge_order(arrays["merge_order"])

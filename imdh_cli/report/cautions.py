@@ -65,11 +65,11 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
 
 def _copies(s: Summary) -> Iterator[tuple[str, str]]:
     if s.model is not None and s.model.copies > 0.0:
-        like = max(2, round(1.0 / s.model.copies))
+        like = round(s.rows.counted / (1.0 + s.model.copies * s.rows.counted))
         yield (
             "copies",
-            f"Rows are copies of one another, as often as if there were {like:,} different ones; valleys are "
-            "judged as among so many. Each row once, if that is what is asked, gives sharper answers.",
+            f"Many rows are copies of others: {count(s.rows.counted)} count for about {like:,}, and valleys are "
+            "judged as among so many. Learning from each row once gives sharper answers.",
         )
 
 

@@ -93,7 +93,7 @@ def prune(
     histograms : (m, 128), without the gaps between codes
     params : PruneParams
     on_piles : (m, 128), optional, the part of the histograms that lies on piles (see core.piles)
-    copies : the chance that two rows are copies of one another (see core.copies)
+    copies : c, where n rows count for n / (1 + c n), some being copies (see core.copies)
 
     Raises
     ------
