@@ -68,8 +68,8 @@ def _copies(s: Summary) -> Iterator[tuple[str, str]]:
         like = round(s.rows.counted / (1.0 + s.model.copies * s.rows.counted))
         yield (
             "copies",
-            f"Many rows are copies of others: {count(s.rows.counted)} count for about {like:,}, and valleys are "
-            "judged as among so many. Learning from each row once gives sharper answers.",
+            f"Many rows are copies of others: {count(s.rows.counted)} count for about {like:,}, and valleys "
+            "are judged as among so many. Learning from each row once gives sharper answers.",
         )
 
 
