@@ -1034,7 +1034,25 @@ def prune(
             for i in terminals(order, removals[K], depth)
         )
         choice = _judged(choice, stricter.K, laxer.S + 1, at_bottom)
+        if choice.clarity == "clear" and divides_off_a_pile(choice.cluster_of_leaf, summary):
+            choice = replace(choice, clarity="close")
     return choice
+
+
+def divides_off_a_pile(cluster_of_leaf: Array, summary: Summary) -> bool:
+    """A cut between clusters of which one side's rows are on a pile, nine of ten, and the other's are not."""
+    m = len(summary.histograms)
+    for j in range(1, m + 1) if summary.on_piles is not None else ():
+        below = [leaf for leaf in range(m + 1, 2 * m + 2) if leaf == j or _is_below(leaf, j)]
+        if len({cluster_of_leaf[leaf - m - 1] for leaf in below}) == 1:
+            continue
+        parts = [
+            summary.on_piles[j - 1, side].sum() / max(summary.histograms[j - 1, side].sum(), 1)
+            for side in (slice(0, 64), slice(64, 128))
+        ]
+        if max(parts) >= 0.9 and min(parts) <= 1 - 0.9:
+            return True
+    return False
 
 
 def _empty(splits: Sequence[int], part: float, valley: Valleys) -> bool:

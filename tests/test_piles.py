@@ -19,6 +19,7 @@ from imdh_cli.features import Tally
 from imdh_cli.model.model import load, save
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.prune import reprune
+from imdh_cli.report.summary import summarise
 from tests import naive
 from tests.benchmarks.in_process import fit_rows
 
@@ -167,7 +168,8 @@ def test_a_pile_beyond_a_gap_is_a_cluster(tmp_path):
     X = np.column_stack([half_zeros(rng), rng.standard_normal(ROWS)])
     X[:, 0] = np.where(X[:, 0] == 0, 0.0, 1000 + 100 * X[:, 0])
     made = fit_rows(X, FitParams(n_init=1))
-    assert (made.pruning.n_clusters, made.pruning.clarity) == (2, "clear")
+    assert (made.pruning.n_clusters, made.pruning.clarity) == (2, "close")
+    assert "as 0, are told from the rest" in summarise(made.model).choice.sentence
     save(made.model, tmp_path / "m.npz")
     again, chosen = reprune(load(tmp_path / "m.npz"), FitParams().prune)
     np.testing.assert_array_equal(chosen.excess, made.pruning.excess)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdh_cli.core.pruning import Pruning
+from imdh_cli.core.pruning import Pruning, divides_off_a_pile
 from imdh_cli.core.pruning.cut import children, clusters_after
 from imdh_cli.core.pruning.valleys import EMPTY
 from imdh_cli.model.metadata import leans_on_codes
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from imdh_cli.model import Model
 
 ON_CODES = "Not clear where columns of few values tell clusters apart."
+OFF_A_PILE = (
+    "Not clear where the rows of one value, as 0, are told from the rest: it may stand for a missing one."
+)
 FEW = 20  # rows beyond an empty valley from which on these are told of: one Gaussian has none such
 HUGE = 1e300  # stands for what is too large for a float
 
@@ -195,14 +198,18 @@ def choice_of(model: Model, natural: Pruning) -> Choice:
         total_ss=finite(natural.total_ss),
         votes=votes,
         valleys=valleys,
-        doubt=doubt(suspects) if suspects else _on_codes(model),
+        doubt=doubt(suspects) if suspects else _inherent(model),
         by_size=natural.by_size,
         aside=_aside(model, natural),
     )
 
 
-def _on_codes(model: Model) -> str:
-    return ON_CODES if leans_on_codes(model.cluster_of_leaf, model.noise_shares) else ""
+def _inherent(model: Model) -> str:
+    """What no choice of these clusters can be clear for."""
+    if leans_on_codes(model.cluster_of_leaf, model.noise_shares):
+        return ON_CODES
+    piles = model.extras.get("histograms_on_piles")
+    return OFF_A_PILE if divides_off_a_pile(model.cluster_of_leaf, model.histograms, piles) else ""
 
 
 def _aside(model: Model, natural: Pruning) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from imdh_cli.compiled.histogram import BINS
 from imdh_cli.core.pruning.choose import Nested, choose, clarity
 from imdh_cli.core.pruning.cut import cluster_nodes, cut, labels_of_nodes, largest, removed_at, too_many
 from imdh_cli.core.pruning.valleys import (
@@ -24,6 +25,8 @@ from imdh_cli.core.pruning.valleys import (
 from imdh_cli.core.pruning.weights import WEIGHTS, Splits
 from imdh_cli.params import PruneParams
 
+PILED = 0.9  # the part of the rows on a side of a cut, and at most the rest on the other
+
 __all__ = [
     "SIGNIFICANT",
     "WEIGHTS",
@@ -31,6 +34,7 @@ __all__ = [
     "cluster_nodes",
     "cut",
     "depths_everywhere",
+    "divides_off_a_pile",
     "excess_everywhere",
     "excess_mass",
     "labels_of_nodes",
@@ -103,7 +107,27 @@ def prune(
     splits = Splits.summarise(
         counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size), on_piles, copies
     )
-    return prune_splits(splits, params)
+    chosen = prune_splits(splits, params)
+    if chosen.clarity == "clear" and divides_off_a_pile(chosen.cluster_of_leaf, histograms, on_piles):
+        return replace(chosen, clarity="close")
+    return chosen
+
+
+def divides_off_a_pile(
+    cluster_of_leaf: np.ndarray, histograms: np.ndarray, on_piles: np.ndarray | None
+) -> bool:
+    """Whether some cut between clusters has the rows of one value on one side and hardly one on the other:
+    whether 0 is an amount, or stands for none or a missing one, these rows cannot tell.
+
+    histograms, on_piles : (m, 128), see `prune`.
+    """
+    if on_piles is None:
+        return False
+    cuts = labels_of_nodes(cluster_of_leaf)[0][: len(histograms)] == 0
+    sides = np.count_nonzero(cuts), 2, BINS // 2
+    piled, rows = (part[cuts].reshape(sides).sum(axis=2) for part in (on_piles, histograms))
+    share = piled / np.maximum(rows, 1)
+    return bool(((share.max(axis=1) >= PILED) & (share.min(axis=1) <= 1 - PILED)).any())
 
 
 def prune_splits(splits: Splits, params: PruneParams) -> Pruning:
