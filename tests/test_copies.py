@@ -12,7 +12,7 @@ from imdh_cli.core.dither import Dither
 from imdh_cli.model import load, save
 from imdh_cli.params import FitParams
 from imdh_cli.pipeline.assign import Labeller
-from imdh_cli.report.cautions import cautions
+from imdh_cli.report.cautions import cautions, copies
 from imdh_cli.report.summary import summarise
 from tests.benchmarks.in_process import fit_rows
 
@@ -74,4 +74,5 @@ def test_copies_of_one_cluster_are_one_and_of_three_three(tmp_path):
         assert again.copies == model.copies > 0
         assert again.pruned(model.params.prune).n_clusters == model.metadata["choice"]["clusters"] == clusters
         assert adjusted_rand_score(which[rows], Labeller(again, None)(X[rows])["cluster"]) >= (clusters == 3)
+        assert "count for about" in copies(again)
         assert "copies" in [caution.code for caution in cautions(summarise(again))]

@@ -59,7 +59,7 @@ def test_a_column_empty_at_first_is_text_when_words_come_later(tmp_path: Path) -
 
 def test_a_column_of_numbers_with_a_few_words_is_one_of_numbers() -> None:
     data = b"a,b,c,d,e\n" + b"1,2,x,true,2020-01-01\n" * 95 + b"1,oops,y,false,2021-01-01\n" * 5
-    assert types(stream(data)) == {"a": FLOAT, "b": FLOAT, "c": TEXT, "d": TEXT, "e": TEXT}
+    assert types(stream(data)) == {"a": FLOAT, "b": FLOAT, "c": TEXT, "d": FLOAT, "e": TEXT}
 
 
 def test_a_column_of_codes_some_of_them_numbers_is_text() -> None:
@@ -760,9 +760,19 @@ def test_the_hint_is_one_that_works(data: bytes, params: dict[str, Any], hint: s
     assert hint in (error(part, part.schema.names[:2]).hint or "")
 
 
+def test_true_and_false_are_1_and_0(tmp_path: Path) -> None:
+    """As pandas writes columns of 0 and 1; not beside other words, or numbers. Kept, they are as written."""
+    part = saved(tmp_path, b"x,y,z,w\n1,True,true,true\n2,False,no,0\n3,,yes,1\n4,TRUE,false,0\n")
+    assert types(part) == {"x": FLOAT, "y": FLOAT, "z": TEXT, "w": FLOAT}
+    assert numbers(part, "xy")["y"] == [1.0, 0.0, None, 1.0]
+    chunk = next(iter(part.chunks(["x", "y"], ["y"])))
+    assert chunk.kept.column("y").to_pylist() == ["True", "False", "", "TRUE"]
+
+
 def test_true_and_false_are_numbers_where_a_model_wants_some(tmp_path: Path) -> None:
-    part = saved(tmp_path, b"x,y\n1,true\n2,False\n3,\n4,TRUE\n")
+    part = saved(tmp_path, b"x,y\n1,true\n2,False\n3,\n4,no\n")
     assert types(part)["y"] == TEXT
+    part = saved(tmp_path, b"x,y\n1,true\n2,False\n3,\n4,TRUE\n")
     part.expect(numbers=["x", "y"])
     assert numbers(part)["y"] == [1.0, 0.0, None, 1.0]
     assert part.sample().column("y").to_pylist() == [1.0, 0.0, None, 1.0]

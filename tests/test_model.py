@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from imdh_cli.core.dither import Dither
 from imdh_cli.errors import ExitStatus, ModelError, OutputError, UsageError
 from imdh_cli.model import Model, load, save
 from imdh_cli.model.validation import ARRAYS, EXTRAS
@@ -553,6 +554,12 @@ def test_what_cannot_be_of_one_hot_columns_and_copies_is_refused(model, path, ch
     save(model, path)
     rewritten(path, changes)
     assert refusal(path).startswith(wrong)
+
+
+def test_no_one_hot_columns_at_all_are_harmless(model, path):
+    save(model, path)
+    rewritten(path, {name: model.extras[name][:0] for name in model.extras if name.startswith("hot_")})
+    assert not Dither.restored(load(path).extras).one_hot.any
 
 
 @pytest.mark.parametrize("name", ["former_window_counts", "former_fill", "dither_rooms", "pile_values"])

@@ -50,10 +50,11 @@ def test_groups_are_neighbours_that_are_never_1_together():
     np.testing.assert_allclose(found.shares, [1 / 3] * 3 + [1 / 4] * 3, atol=0.02)
 
 
-def test_a_large_group_is_several():
-    codes = np.random.default_rng(0).integers(0, MOST_LEVELS + 5, ROWS)
+@pytest.mark.parametrize(("levels", "found"), [(MOST_LEVELS, MOST_LEVELS), (MOST_LEVELS + 1, 0)])
+def test_a_group_is_whole_or_none(levels, found):
+    codes = np.arange(ROWS) % levels
     X = np.column_stack([one_hot(codes), np.random.default_rng(1).standard_normal(ROWS)])
-    assert np.bincount(Dither.of(X).one_hot.groups).tolist() == [MOST_LEVELS, 5]
+    assert len(Dither.of(X).one_hot.columns) == found
 
 
 def test_a_level_without_rows_ends_no_group():

@@ -187,6 +187,7 @@ def _report(o: FitOptions, job: _Job, result: Fit, seconds: float, console: Cons
     messages.report_drift(console, result.drifting)
     messages.report_suspects(console, result.model)
     messages.report_tails(console, result.model)
+    messages.report_copies(console, result.model)
     messages.report_unequal(console, result.unequal)
     messages.report_columns(console, result)
     changes = None

@@ -159,6 +159,14 @@ def report_suspects(console: Console, model: Model) -> None:
         console.note(warning(suspect), warning=True)
 
 
+def report_copies(console: Console, model: Model) -> None:
+    """Rows that are copies of others."""
+    from imdh_cli.report.cautions import copies
+
+    if said := copies(model):
+        console.note(said)
+
+
 def report_tails(console: Console, model: Model) -> None:
     """Columns that are scaled without a few far cells; not those of which more is said anyway."""
     from imdh_cli.report.tails import sentence

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-LEAST_VALUES = 100  # of a column that tells rows from each other, and of rows
+LEAST_VALUES = 20  # of a column that tells rows from each other, and of rows: fewer are places
 COLUMNS = 2  # so many columns at least must tell: of one alone all whole numbers would be copies
 MOSTLY = 0.5  # of the pairs of rows that are alike in such a column are so in all
 COPIED = 0.9  # of the rows: if there are more different ones, a few copies matter little

@@ -26,7 +26,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 
-MOST_LEVELS = 32  # of a group of columns; more are several groups, in each of which most rows have none
+MOST_LEVELS = 128  # of a group of columns; of larger ones each column is by itself, between many no valley
 EVENNESS = 0.5
 
 
@@ -108,7 +108,7 @@ class Seeker:
         next_to, self._end = self._end == f - 1, f
         if not column.any():
             self._end = f if next_to else -2
-        elif next_to and len(self._groups[-1]) < MOST_LEVELS and not (self._taken * column).any():
+        elif next_to and not (self._taken * column).any():
             self._groups[-1][f] = float(column.mean())
             self._taken += column
         else:
@@ -118,7 +118,7 @@ class Seeker:
     def found(self, d: int) -> OneHot:
         """The groups of several columns in a table of d. If it is the levels of a single column and nothing
         else, its rows are a few places: then none."""
-        groups = [group for group in self._groups if len(group) > 1]
+        groups = [group for group in self._groups if 1 < len(group) <= MOST_LEVELS]
         return OneHot.none() if [len(group) for group in groups] == [d] else OneHot.of(groups)
 
 

@@ -196,7 +196,7 @@ def _check_size(name: str, array: np.ndarray) -> None:
     if not np.isfinite(array).all():
         _fault(f"{name} holds a number that is not finite")
     limit = LARGEST_SQUARES if name.removeprefix(FORMER) in SQUARES else LARGEST
-    if max(array.max(), -array.min()) > limit:
+    if array.size and max(array.max(), -array.min()) > limit:
         _fault(f"{name} holds a number beyond {limit:g}")
 
 

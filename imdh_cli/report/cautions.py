@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from imdh_cli.report.figures import Caution, Summary
 from imdh_cli.report.suspects import warning
 from imdh_cli.report.tails import sentence
 from imdh_cli.report.words import percent
 from imdh_cli.words import count, listing, printable
+
+if TYPE_CHECKING:
+    from imdh_cli.model import Model
 
 GIANT = 0.9  # one cluster with more than this share of the rows
 TINY_ROWS, TINY_SHARE = 10, 0.001  # a cluster with fewer rows, or a smaller share
@@ -40,6 +44,18 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
     )
 
 
+def copies(model: Model) -> str:
+    """That rows are copies of others, in words; nothing where they are not."""
+    if not model.copies > 0.0:
+        return ""
+    counted = model.metadata["rows"]["counted"]
+    like = round(counted / (1.0 + model.copies * counted))
+    return (
+        f"many rows are copies of others: {count(counted)} count for about {like:,}, and valleys are "
+        "judged as among so many; learning from each row once gives sharper answers"
+    )
+
+
 def _rows(s: Summary) -> Iterator[tuple[str, str]]:
     r = s.rows
     left_out = r.skipped + r.bad
@@ -64,13 +80,8 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _copies(s: Summary) -> Iterator[tuple[str, str]]:
-    if s.model is not None and s.model.copies > 0.0:
-        like = round(s.rows.counted / (1.0 + s.model.copies * s.rows.counted))
-        yield (
-            "copies",
-            f"Many rows are copies of others: {count(s.rows.counted)} count for about {like:,}, and valleys "
-            "are judged as among so many. Learning from each row once gives sharper answers.",
-        )
+    if s.model is not None and (said := copies(s.model)):
+        yield "copies", f"{said[0].upper()}{said[1:]}."
 
 
 def _suspects(s: Summary) -> Iterator[tuple[str, str]]:

@@ -221,7 +221,8 @@ def _aside(model: Model, natural: Pruning) -> str:
         return ""
     step = int(np.argmax(natural.merge_order == i + 1))
     k = clusters_after(natural.merge_order, model.counts, max(1, model.params.prune.min_size))[step]
+    few = "too few different ones" if model.copies > 0.0 else "too few"
     return (
-        f"But {count(int(lesser[i]))} stand apart beyond an empty valley at node {i + 1}, too few to count "
+        f"But {count(int(lesser[i]))} stand apart beyond an empty valley at node {i + 1}, {few} to count "
         f"as a finding: -k {k} makes them a cluster."
     )

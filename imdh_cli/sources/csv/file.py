@@ -232,6 +232,7 @@ class CsvPart:
         if not ended and not brief and self._text.seekable and self.size is not None:
             survey.see_places(self.size)
         self.schema = survey.schema()
+        self._layout = replace(self._layout, truths=survey.truths())
         self.notes += survey.notes()
 
     def _parser(self, features: Sequence[str], keep: Sequence[str]) -> BlockParser:

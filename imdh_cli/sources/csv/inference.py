@@ -98,6 +98,10 @@ class Survey:
             types[own] = kind if pt.is_floating(kind) else types.get(own, kind)
         return pa.schema(list(types.items()))
 
+    def truths(self) -> frozenset[str]:
+        """Columns of true and false, which are 1 and 0."""
+        return frozenset(name for name, evidence in self._evidence.items() if evidence.truth)
+
     def notes(self) -> list[str]:
         """Text columns whose cells are numbers but for a decimal comma."""
         commas = [

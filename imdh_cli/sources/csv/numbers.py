@@ -31,6 +31,7 @@ _SIGN = r"[^\w\s+.,:;'\"()\[\]{}-]"  # %, $ and the like, but no quote, bracket,
 _BEFORE, _BEHIND = rf"{_SIGN}\s*|[A-Z]{{3}}\s+", rf"\s*(?:{_SIGN}|[^\W\d_]){{1,6}}"
 _QUANTITY = re.compile(rf"[+-]?({_BEFORE})?[+-]?[0-9][0-9.,'\s]*?({_BEHIND})?")
 
+TRUTHS = pa.array(["true", "false"])
 MOSTLY = 0.9
 FEW = 3
 
@@ -103,6 +104,7 @@ class Evidence:
 
     numbers: int = 0
     words: int = 0
+    truths: int = 0  # words that are true or false, in any case of the letters
     some_words: list[str] = field(default_factory=list)  # distinct, at most FEW + 1
     commas: int = 0  # words that are numbers with a decimal comma,
     groups: int = 0  # and those of them in which it may as well set thousands apart
@@ -115,6 +117,7 @@ class Evidence:
             return
         words = cells.filter(pa.array(wrong))
         self.words += len(words)
+        self.truths += pc.sum(pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(words)), TRUTHS)).as_py() or 0
         self.commas += pc.sum(pc.match_substring_regex(words, _DECIMAL_COMMA)).as_py() or 0
         self.groups += pc.sum(pc.match_substring_regex(words, _COMMA_GROUP)).as_py() or 0
         if len(self.some_words) <= FEW:
@@ -122,15 +125,20 @@ class Evidence:
             self.some_words = list(dict.fromkeys([*self.some_words, *new]))[: FEW + 1]
 
     @property
+    def truth(self) -> bool:
+        """Whether this is a column of true and false, and of nothing else."""
+        return 0 < self.words == self.truths and not self.numbers
+
+    @property
     def numeric(self) -> bool:
         """Whether this is a column of numbers.
 
-        Without any word it is, also when it is empty so far. A word here and there does not make a
-        column of numbers a text column, which would then silently be no feature: it is an error, or a
-        spelling of a missing value that the person has to name. So a column is one of numbers when nine
-        cells in ten are, or half of them and the rest are at most three different words.
+        Without any word it is, also when it is empty so far, and true and false are 1 and 0. A word here and
+        there does not make a column of numbers a text column, which would then silently be no feature: it is
+        an error, or a spelling of a missing value that the person has to name. So a column is one of numbers
+        when nine cells in ten are, or half of them and the rest are at most three different words.
         """
-        if not self.words:
+        if not self.words or self.truth:
             return True
         share = self.numbers / (self.numbers + self.words)
         return share >= MOSTLY or (share >= 0.5 and len(self.some_words) <= FEW)
