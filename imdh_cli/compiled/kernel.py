@@ -643,24 +643,23 @@ class Simplices(NamedTuple):
 
     first (g + 1,) int64 : where the levels of each begin. columns (e,) int64 : of each level; ~f, with f any
     column of the group, for that of rows that have none. parts (e,) : which part of what is left of the
-    stick is a level's own. first_weight (g + 1,) int64, weights : where the map of each begins, and the
-    maps, (L, L) row by row.
+    stick is a level's own. own, other, later (e,) : mean pieces (see core.one_hot.Simplex).
     """
 
     first: np.ndarray
     columns: np.ndarray
     parts: np.ndarray
-    first_weight: np.ndarray
-    weights: np.ndarray
+    own: np.ndarray
+    other: np.ndarray
+    later: np.ndarray
 
 
 @_compiled()
-def dither_one_hot(X, simplices, key, first_row, pieces, out):
+def dither_one_hot(X, simplices, key, first_row, out):
     """Spread each row over the part of a simplex that belongs to its level, in the columns of one-hot groups.
 
-    X, out : (rows, d). pieces : work, as long as the largest group. key, first_row : see `dither`; the level
-    of rows without a column has the inverted key. Rows that have no level, or two, are left as they are in
-    `out`.
+    X, out : (rows, d). key, first_row : see `dither`; the level of rows without a column has the inverted
+    key. Rows that have no level, or two, are left as they are in `out`.
     """
     rows, d = X.shape
     first, columns = simplices.first, simplices.columns
@@ -680,25 +679,26 @@ def dither_one_hot(X, simplices, key, first_row, pieces, out):
                 level = none
             if level < 0 or not_zero > 1:
                 continue
-            left = 1.0
-            for k in range(levels - 1):
-                f, part = columns[begin + k], simplices.parts[begin + k]
-                u = _uniform(~key[0] if f < 0 else key[0], counter + np.uint64(max(f, ~f)))
-                w = 1.0 - u
-                if k < level:
-                    w = part + (1.0 - part) * w
-                elif k == level:
-                    w = part * w
-                rest = left * w ** (1.0 / (levels - 1 - k))
-                pieces[k] = left - rest
-                left = rest
-            pieces[levels - 1] = left
+            # The corner x of a point is told level by level: a piece of this one is made of the means of rows
+            # of those before, of its own and of those to come, and all of x sum up to 1.
+            left, told, before = 1.0, 0.0, 0.0
             for k in range(levels):
-                f = columns[begin + k]
+                at = begin + k
+                f, to_come = columns[at], levels - 1 - k
+                x = 1.0 - told
+                if to_come > 0:
+                    w = 1.0 - _uniform(~key[0] if f < 0 else key[0], counter + np.uint64(max(f, ~f)))
+                    if k < level:
+                        w = simplices.parts[at] + (1.0 - simplices.parts[at]) * w
+                    elif k == level:
+                        w = simplices.parts[at] * w
+                    rest = left * math.exp(math.log(w) / to_come)
+                    x = left - rest - simplices.other[at] * x - before
+                    x /= simplices.own[at] - simplices.other[at]
+                    left = rest
+                told += x
+                before += x * simplices.later[at]
                 if f >= 0:
-                    x = 0.0
-                    for j in range(levels):
-                        x += pieces[j] * simplices.weights[simplices.first_weight[g] + j * levels + k]
                     out[row, f] = x
 
 

@@ -64,8 +64,7 @@ class OneHot:
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int, out: np.ndarray) -> None:
         """X (rows, d) with the noise of rows first_row, first_row + 1 ..., into the groups' columns of
         `out`. Rows in which a group's are no single level stay as they are there."""
-        pieces = np.empty(MOST_LEVELS + 1)  # each call its own: several threads share this
-        kernel.dither_one_hot(X, self._compiled, np.array([key]), first_row, pieces, out)
+        kernel.dither_one_hot(X, self._compiled, np.array([key]), first_row, out)
 
     def state(self) -> dict[str, np.ndarray]:
         """As arrays, by the names in a model file; `restored` takes them. None where there are no groups."""
@@ -84,13 +83,10 @@ class OneHot:
     @cached_property
     def _compiled(self) -> kernel.Simplices:
         simplices = list(self._simplices())
-        levels = [len(simplex.columns) for simplex in simplices]
+        first = np.cumsum([0, *(len(simplex.columns) for simplex in simplices)])
+        names = kernel.Simplices._fields[1:]
         return kernel.Simplices(
-            first=np.cumsum([0, *levels]),
-            columns=np.concatenate([simplex.columns for simplex in simplices]),
-            parts=np.concatenate([simplex.parts for simplex in simplices]),
-            first_weight=np.cumsum([0, *np.square(levels)]),
-            weights=np.concatenate([simplex.weights.ravel() for simplex in simplices]),
+            first, *(np.concatenate([getattr(simplex, name) for simplex in simplices]) for name in names)
         )
 
 
@@ -130,13 +126,16 @@ class Simplex:
     """The levels of one group, frequent ones first.
 
     columns (L,) int64 : of each level; ~f, with f one of the group's, for that of rows that have none. parts
-    (L,) : which part of what is left is a level's own. weights (L, L) : what takes the pieces of a stick to
-    the columns. squares : of the noise of each column, in the table's order.
+    (L,) : which part of what is left is a level's own. own, other, later (L,) : the mean piece of a level in
+    its own rows, in those of levels after it, and of any level after it in its own rows. squares : of the
+    noise of each column, in the table's order.
     """
 
     columns: np.ndarray
     parts: np.ndarray
-    weights: np.ndarray
+    own: np.ndarray
+    other: np.ndarray
+    later: np.ndarray
     squares: np.ndarray
 
     @classmethod
@@ -151,9 +150,11 @@ class Simplex:
         parts = volumes / np.cumsum(volumes[::-1])[::-1]
         mean, second = _moments(parts)
         weights = np.linalg.inv(mean)
-        squares = np.einsum("i,jf,ijk,kf->f", shares, weights, second, weights) - shares
-        own = columns >= 0
-        return cls(columns, parts, weights, squares[own][np.argsort(columns[own])])
+        squares = (weights * (np.tensordot(shares, second, 1) @ weights)).sum(axis=0) - shares
+        squares = squares[columns >= 0][np.argsort(columns[columns >= 0])]
+        # All levels that are to come have the same part of what is left, and those that were the same mean.
+        other, later = np.append(mean[-1, :-1], 0.0), np.append(mean[:-1, -1], 0.0)
+        return cls(columns, parts, np.diag(mean).copy(), other, later, squares)
 
 
 LEAST_REST = 1e-9  # beyond what sums of shares round to
