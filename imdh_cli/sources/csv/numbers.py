@@ -31,7 +31,6 @@ _SIGN = r"[^\w\s+.,:;'\"()\[\]{}-]"  # %, $ and the like, but no quote, bracket,
 _BEFORE, _BEHIND = rf"{_SIGN}\s*|[A-Z]{{3}}\s+", rf"\s*(?:{_SIGN}|[^\W\d_]){{1,6}}"
 _QUANTITY = re.compile(rf"[+-]?({_BEFORE})?[+-]?[0-9][0-9.,'\s]*?({_BEHIND})?")
 
-TRUTHS = pa.array(["true", "false"])
 MOSTLY = 0.9
 FEW = 3
 
@@ -117,7 +116,8 @@ class Evidence:
             return
         words = cells.filter(pa.array(wrong))
         self.words += len(words)
-        self.truths += pc.sum(pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(words)), TRUTHS)).as_py() or 0
+        truths = pc.match_substring_regex(words, r"(?i)^\s*(true|false)\s*$")
+        self.truths += pc.sum(truths).as_py() or 0
         self.commas += pc.sum(pc.match_substring_regex(words, _DECIMAL_COMMA)).as_py() or 0
         self.groups += pc.sum(pc.match_substring_regex(words, _COMMA_GROUP)).as_py() or 0
         if len(self.some_words) <= FEW:
