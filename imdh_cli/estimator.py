@@ -315,7 +315,7 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         names = list(spec.names)
         check_range(learned, names, params.scale)
         suspects = suspects_of(self._watch.found(), spec, learned.columns)
-        chosen = doubted(prune(learned, params.prune), learned.noise_shares, suspects)
+        chosen = doubted(prune(learned, params.prune), suspects)
         rows = {"read": read, "used": used, "skipped": read - used, "bad": 0}
         cells: dict[str, dict[str, int]] = {"missing": {}, "infinite": {}, "unseen": {}}
         about = describe(learned, chosen, params, spec, Provenance(rows, cells, suspects=suspects))

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.needs import missing
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -32,18 +32,8 @@ def find() -> str | None:
 
 
 def needed() -> str:
-    """The same, for a test that needs one.
-
-    `make test` must pass on a machine that has nothing but Python and cannot install a browser: there it is
-    skipped. `.ci/run` installs one and sets IMDH_REQUIRE_BROWSER, with which a test that finds none fails.
-    """
-    path = find()
-    if path is None:
-        missing = "no Chromium is installed (or named by CHROMIUM)"
-        if os.environ.get("IMDH_REQUIRE_BROWSER"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return path
+    """The same, for a test that needs one."""
+    return find() or missing("browser", "no Chromium is installed (or named by CHROMIUM)")
 
 
 PLACE = """

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from imdh_cli.cli.main import main
+from tests.needs import missing
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = [sys.executable, "-m", "imdh_cli"]
@@ -111,12 +112,12 @@ def program(
 
 def heeding_modes() -> list[str]:
     """What to start a program by that may read and write only what a file's mode allows, which holds for all
-    users but root. Skips where root cannot give that privilege away: there no mode forbids anything."""
+    users but root, who can give that privilege away, if allowed to."""
     if os.geteuid() != 0:
         return []
     words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
     if not shutil.which("setpriv") or subprocess.run([*words, *PROGRAM, "--version"], cwd=ROOT).returncode:
-        pytest.skip("root may read and write everything, and cannot give that away here")
+        missing("modes", "root may read and write everything, and cannot give that away here")
     return words
 
 

@@ -455,6 +455,26 @@ def excess_mass(histogram: Array, edge: int = 64) -> float:
     return E
 
 
+def at_all_edges(histogram: Array, n: int) -> tuple[Array, Array]:
+    """E and delta for a cut before each of the 129 edges, 0 at both ends: as above, but much faster.
+
+    The best sum over an interval that ends at an edge is the running sum S there less the least S before.
+    """
+    E, delta, wide = np.zeros(255), np.zeros(BINS + 1), widened(histogram)
+    for level in range(1, 33):
+        S = np.concatenate([[0.0], np.cumsum(wide - wide.max() * 0.8**level)])
+        CL, CR = S - np.minimum.accumulate(S), np.maximum.accumulate(S[::-1])[::-1] - S
+        HL, HR = np.maximum.accumulate(CL), np.maximum.accumulate(CR[::-1])[::-1]
+        E = np.maximum(E, np.minimum(np.minimum(HL, HR), HL + HR - CL - CR))
+    width = 1.06 * n**-0.2
+    f = [smoothed(histogram, a, width) for a in middles()]
+    for edge in range(1, BINS):
+        lower = min(max(f[:edge]), max(f[edge:]))
+        at_cut = smoothed(histogram, (edge - 64) / 16, width)
+        delta[edge] = max(0.0, 1 - at_cut / lower) if lower > 0 else 0.0
+    return np.concatenate([[0.0], E[64:191], [0.0]]), delta
+
+
 # --- minimum density hyperplanes of all rows at once ----------------------------------------------
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
+
+from tests.needs import missing
 
 DEBIAN = sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
 OPTIONS = "-c listen_addresses='' -c fsync=off -c full_page_writes=off -c synchronous_commit=off"
@@ -85,16 +86,8 @@ def _cell(value: object) -> str:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """A server until the end of the block.
-
-    Where there is none, as on a machine with nothing but Python, the test is skipped; with
-    IMDH_REQUIRE_POSTGRES, which `.ci/run` sets where it has one, it fails.
-    """
-    found = programs()
-    if found is None:
-        if os.environ.get("IMDH_REQUIRE_POSTGRES"):
-            pytest.fail("IMDH_REQUIRE_POSTGRES is set, but there is no initdb")
-        pytest.skip("PostgreSQL is not installed")
+    """A server until the end of the block, for a test that needs one."""
+    found = programs() or missing("postgres", "PostgreSQL is not installed")
     other = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     folder = Path(tempfile.mkdtemp(prefix="imdh-postgres-", dir="/tmp"))  # a socket's path must be short
     if other:

@@ -18,6 +18,7 @@ import pytest
 from imdh_cli import atomic
 from imdh_cli.atomic import AtomicFile, check_target, exchange, output_errors, standard_output, write_bytes
 from imdh_cli.errors import OutputError, UsageError
+from tests.needs import missing
 
 
 @pytest.fixture(params=["unnamed", "named"])
@@ -254,10 +255,10 @@ def test_a_truly_full_disk_leaves_the_old_file(tmp_path):
     try:
         done = subprocess.run([*command, tmp_path, sys.executable], capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip("no unshare to mount a small disk with")  # as on macOS
+        missing("mount", "no unshare to mount a small disk with")  # as on macOS
     # 1 is unshare's own, where the kernel denies it (the script ends with wc and so with 0); 77 is of mount.
     if done.returncode in (1, 77) and "out.bin" not in done.stdout:
-        pytest.skip("mounting is not allowed here")
+        missing("mount", "mounting is not allowed here")
     said, left = done.stdout.splitlines()
     assert said.startswith("1 cannot write")
     assert said.endswith("no space left on device")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from imdh_cli.compiled import valleys
-from imdh_cli.core import pruning
 from imdh_cli.core.candidates import Sample, move_to_features
 from imdh_cli.core.tree import CLIP, Scaling, Tree
 from imdh_cli.params import FitParams
@@ -61,7 +60,7 @@ def test_the_best_place_of_a_histogram_is_that_of_all_of_them(seed, deep):
     h = np.bincount(np.clip(np.floor(16 * x) + 64, 0, 127).astype(int), minlength=128)[None]
     least = 1.6 * np.sqrt(len(x))
     rows = np.array([len(x)])
-    excess, depth = pruning.excess_everywhere(h)[0], pruning.depths_everywhere(h[0], len(x))
+    excess, depth = naive.at_all_edges(h[0], len(x))
     value = np.where((excess > least) & (depth >= deep), excess * depth, 0.0)
     value[:16], value[113:] = 0.0, 0.0
     worth, place, depths = np.empty(1), np.empty(1, np.int64), np.empty(1)

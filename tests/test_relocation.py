@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
+from imdh_cli.compiled import valleys
 from imdh_cli.core import learner as learner_module
 from imdh_cli.core import pruning, thread_pipeline
 from imdh_cli.core.columns import ColumnMoments
@@ -95,26 +96,29 @@ def test_moves_are_the_twins(small_blocks, d, share):
     assert moved > 0
 
 
-@given(st.lists(st.integers(0, 60), min_size=128, max_size=128), st.integers(0, 128))
-def test_excess_mass_and_depth_at_any_edge_are_the_twins(histogram, edge):
+@given(st.lists(st.integers(0, 60), min_size=128, max_size=128), st.integers(1, 127))
+def test_excess_mass_and_depth_at_all_edges_are_those_at_each(histogram, edge):
+    """Of the twin, which the compiled search is held against."""
     h = np.array(histogram)
     if not h.any():
         return
-    assert pruning.excess_everywhere(h[None])[0, edge] == pytest.approx(
-        naive.excess_mass(h, edge) if 0 < edge < 128 else 0.0, abs=1e-9
-    )
-    if 0 < edge < 128:
-        depth = pruning.depths_everywhere(h, 500)[edge]
-        assert depth == pytest.approx(naive.valley_depth(h, 500, edge), abs=1e-9)
+    excess, depth = naive.at_all_edges(h, 500)
+    assert excess[edge] == pytest.approx(naive.excess_mass(h, edge), abs=1e-9)
+    assert depth[edge] == pytest.approx(naive.valley_depth(h, 500, edge), abs=1e-9)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("place", [0, 16, 64, 127])
 def test_far_from_all_rows_there_is_no_valley(place):
     """The density is 0 there to the last bit."""
-    h = np.zeros(128, np.int64)
-    h[place] = 1_000_000
-    assert not pruning.depths_everywhere(h, 1_000_000).any()
+    h, n = np.zeros((1, 128), np.int64), np.array([1_000_000])
+    h[0, place] = n[0]
+    assert not pruning.valley_depths(h, n).any()
+    worth, at, depth = np.empty(1), np.empty(1, np.int64), np.empty(1)
+    for reach in (0, 48, 64):
+        valleys.best_places(h, n, 0.0, 0.0, reach, valleys.make_work(), worth, at, depth)
+        assert not worth.any()
+        assert not depth.any()
 
 
 def test_an_empty_tail_hides_no_valley():

@@ -421,11 +421,18 @@ def file(text, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)])
+@pytest.mark.parametrize(
+    ("required", "outcome"),
+    [
+        ("", pytest.skip.Exception),
+        ("postgres", pytest.skip.Exception),
+        ("mount browser", pytest.fail.Exception),
+    ],
+)
 def test_a_missing_browser_skips_a_test_or_fails_it_where_none_may_be_skipped(monkeypatch, required, outcome):
     monkeypatch.delenv("CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("IMDH_REQUIRE_BROWSER", required)
+    monkeypatch.setenv("IMDH_REQUIRE", required)
     with pytest.raises(outcome, match="no Chromium"):
         chromium.needed()
 

@@ -27,7 +27,9 @@ import numpy as np
 from imdh_cli.compiled import kernel
 
 MOST_LEVELS = 128  # of a group of columns; of larger ones each column is by itself, between many no valley
-EVENNESS = 0.5
+EVENNESS = 0.5  # how much of the difference between the shares of levels is one of their parts
+LEAST_REST = 1e-9  # of the rows: beyond what sums of shares round to
+NAMES = ("columns", "groups", "shares")
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,6 @@ class Seeker:
         return OneHot.none() if [len(group) for group in groups] == [d] else OneHot.of(groups)
 
 
-NAMES = ("columns", "groups", "shares")
-
-
 @dataclass(frozen=True)
 class Simplex:
     """The levels of one group, frequent ones first.
@@ -155,9 +154,6 @@ class Simplex:
         # All levels that are to come have the same part of what is left, and those that were the same mean.
         other, later = np.append(mean[-1, :-1], 0.0), np.append(mean[:-1, -1], 0.0)
         return cls(columns, parts, np.diag(mean).copy(), other, later, squares)
-
-
-LEAST_REST = 1e-9  # beyond what sums of shares round to
 
 
 def _moments(parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

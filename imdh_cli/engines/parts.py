@@ -332,7 +332,7 @@ def finished(
     check_range(learned, spec.names, params.scale)
     watch.add_state(counted.far)
     suspects, tally = suspects_of(watch.found(), spec, learned.columns), counted.tally
-    chosen = doubted(prune(learned, params.prune), learned.noise_shares, suspects)
+    chosen = doubted(prune(learned, params.prune), suspects)
     rows = Provenance(tally.row_counts(), tally.cell_counts(), suspects=suspects, **provenance)
     sampled = learned.rows if learned.rows < tally.used else None
     about = describe(learned, chosen, params, spec, rows, learned_rows=sampled)

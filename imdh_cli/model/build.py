@@ -44,6 +44,7 @@ def prune(learned: Learned, params: PruneParams) -> Pruning:
         params,
         counted.on_piles,
         learned.dither.copies,
+        learned.noise_shares,
     )
 
 

@@ -14,16 +14,13 @@ from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
-from imdh_cli.core.pruning import Pruning, labels_of_nodes
+from imdh_cli.core.pruning import Pruning
 from imdh_cli.errors import ModelError
 from imdh_cli.params import FitParams, Missing, PruneParams
 
 MAX_CHARACTERS = 1 << 24  # of JSON
 MAX_NESTING = 16
 MAX_NAME = 1000  # characters of a cluster's
-NOISY = 0.1  # part of the variance along a cut
 MAX_COUNT = 1 << 53  # rows; sums of counts stay exact in float64
 
 Check = Callable[[str, Any], None]
@@ -40,20 +37,9 @@ def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
     }
 
 
-def doubted(chosen: Pruning, noise_shares: np.ndarray, suspects: Sequence[Mapping[str, Any]]) -> Pruning:
-    """The same choice, not clear while cells may stand for missing ones, or codes tell clusters apart."""
-    doubt = suspects or leans_on_codes(chosen.cluster_of_leaf, noise_shares)
-    return replace(chosen, clarity="close") if doubt and chosen.clarity == "clear" else chosen
-
-
-def leans_on_codes(cluster_of_leaf: np.ndarray, noise_shares: np.ndarray) -> bool:
-    """Whether some cut between clusters goes along columns of few values, that is, through noise.
-
-    noise_shares : (m,), see `FrozenTree.noise_shares`. Of thirteen choices on tables of codes that were
-    called clear ten were wrong; planted clusters have cuts with a share of 0.08 at most.
-    """
-    cuts = labels_of_nodes(cluster_of_leaf)[0][: len(noise_shares)] == 0
-    return bool((noise_shares[cuts] > NOISY).any())
+def doubted(chosen: Pruning, suspects: Sequence[Mapping[str, Any]]) -> Pruning:
+    """The same choice, never called clear while cells may stand for missing ones."""
+    return replace(chosen, clarity="close") if suspects and chosen.clarity == "clear" else chosen
 
 
 def parse(text: str) -> dict[str, Any]:

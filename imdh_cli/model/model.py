@@ -158,8 +158,9 @@ class Model:
             params,
             self.extras.get("histograms_on_piles"),
             self.copies,
+            self.noise_shares,
         )
-        return model_metadata.doubted(chosen, self.noise_shares, self.metadata.get("suspects", ()))
+        return model_metadata.doubted(chosen, self.metadata.get("suspects", ()))
 
     @property
     def scaling(self) -> Scaling:

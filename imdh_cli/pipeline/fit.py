@@ -112,7 +112,7 @@ def fit(
     check_range(learned, names, params.scale)
     known = [] if update is None else update.metadata.get("suspects", ())
     suspects = [*known, *suspects_of(rows.sentinels, selection.spec, learned.columns)]
-    chosen = doubted(prune(learned, params.prune), learned.noise_shares, suspects)
+    chosen = doubted(prune(learned, params.prune), suspects)
     tally = rows.first_tally or rows.tally
     drifting = [name for name, differs in zip(names, learned.drifting, strict=True) if differs]
     provenance = Provenance(

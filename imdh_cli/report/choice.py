@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from imdh_cli.core.pruning import Pruning, divides_off_a_pile
+from imdh_cli.core.pruning import Pruning, doubt_of
 from imdh_cli.core.pruning.cut import children, clusters_after
 from imdh_cli.core.pruning.valleys import EMPTY
-from imdh_cli.model.metadata import leans_on_codes
 from imdh_cli.report.suspects import doubt
 from imdh_cli.words import count, listing
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
 
-ON_CODES = "Not clear where columns of few values tell clusters apart."
-OFF_A_PILE = (
-    "Not clear where the rows of one value, as 0, are told from the rest: it may stand for a missing one."
-)
+DOUBTS = {
+    None: "",
+    "codes": "Not clear where columns of few values tell clusters apart.",
+    "pile": "Not clear where the rows of one value, as 0, are told from the rest: "
+    "it may stand for a missing one.",
+}
 FEW = 20  # rows beyond an empty valley from which on these are told of: one Gaussian has none such
 HUGE = 1e300  # stands for what is too large for a float
 
@@ -206,10 +207,8 @@ def choice_of(model: Model, natural: Pruning) -> Choice:
 
 def _inherent(model: Model) -> str:
     """What no choice of these clusters can be clear for."""
-    if leans_on_codes(model.cluster_of_leaf, model.noise_shares):
-        return ON_CODES
     piles = model.extras.get("histograms_on_piles")
-    return OFF_A_PILE if divides_off_a_pile(model.cluster_of_leaf, model.histograms, piles) else ""
+    return DOUBTS[doubt_of(model.cluster_of_leaf, model.histograms, piles, model.noise_shares)]
 
 
 def _aside(model: Model, natural: Pruning) -> str:

@@ -158,8 +158,10 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if column.type != field.type:
             try:
                 column = column.cast(field.type)
-            # Arrow alone knows what it casts. Invalid: a value does not fit (0.5 as int32). NotImplemented:
-            # nothing leads from type to type (a list to a number). All else is a fault of ours, and passes.
+            # The output's types are those of its first rows, and a later file may bring others. Arrow can be
+            # asked neither whether a type leads to another (NotImplemented: a list to a number) nor whether
+            # every value fits (Invalid: 0.5 as int32): it casts, or raises one of these. Both are the input's
+            # doing, so the column is named; any other error is ours, and passes.
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise DataError(
                     f'column "{field.name}" changes from {field.type} to {column.type}'

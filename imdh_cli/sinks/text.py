@@ -221,8 +221,9 @@ def _check_type(field: pa.Field) -> None:
     type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     try:
         _as_text(pa.array([], type_))
-    # Of no rows, so by the type alone, before any is written. A list of types kept here would refuse what a
-    # later Arrow can write, or let through what this one cannot; Arrow has no other way to ask.
+    # `_as_text` of no rows meets the casts that it will need for all of them, so that Arrow's error for one
+    # that it does not have comes before any row is read. Without a row no value can be at fault: the type is.
+    # Other errors pass. A list of types kept here would have to follow both Arrow's releases and `_as_text`.
     except pa.ArrowNotImplementedError as error:
         raise DataError(
             f'column "{field.name}" is {field.type}, which cannot be written as text',

@@ -1,7 +1,8 @@
 """Per-node summaries -> a nested sequence of prunings -> the cluster of each leaf. NumPy only.
 
 `valleys` judges histograms, `weights` says what a split is worth, `elbow` where a curve bends, `cut` what a
-number of clusters means, `choose` which number. Everything here takes milliseconds and no data.
+number of clusters means, `choose` which number, `doubt` what forbids to call it clear. Everything here takes
+milliseconds and no data.
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from imdh_cli.compiled.histogram import BINS
 from imdh_cli.core.pruning.choose import Nested, choose, clarity
 from imdh_cli.core.pruning.cut import cluster_nodes, cut, labels_of_nodes, largest, removed_at, too_many
+from imdh_cli.core.pruning.doubt import doubt_of
 from imdh_cli.core.pruning.valleys import (
     SIGNIFICANT,
-    depths_everywhere,
-    excess_everywhere,
     excess_mass,
     smooth,
     valley_depths,
@@ -25,17 +24,13 @@ from imdh_cli.core.pruning.valleys import (
 from imdh_cli.core.pruning.weights import WEIGHTS, Splits
 from imdh_cli.params import PruneParams
 
-PILED = 0.9  # the part of the rows on a side of a cut, and at most the rest on the other
-
 __all__ = [
     "SIGNIFICANT",
     "WEIGHTS",
     "Pruning",
     "cluster_nodes",
     "cut",
-    "depths_everywhere",
-    "divides_off_a_pile",
-    "excess_everywhere",
+    "doubt_of",
     "excess_mass",
     "labels_of_nodes",
     "largest",
@@ -87,6 +82,7 @@ def prune(
     params: PruneParams,
     on_piles: np.ndarray | None = None,
     copies: float = 0.0,
+    noise_shares: np.ndarray | None = None,
 ) -> Pruning:
     """Order all splits, choose the number of clusters, label the leaves.
 
@@ -98,6 +94,7 @@ def prune(
     params : PruneParams
     on_piles : (m, 128), optional, the part of the histograms that lies on piles (see core.piles)
     copies : c, where n rows count for n / (1 + c n), some being copies (see core.copies)
+    noise_shares : (m,), optional, which part of the variance along each split is noise (see core.dither)
 
     Raises
     ------
@@ -108,26 +105,9 @@ def prune(
         counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size), on_piles, copies
     )
     chosen = prune_splits(splits, params)
-    if chosen.clarity == "clear" and divides_off_a_pile(chosen.cluster_of_leaf, histograms, on_piles):
+    if chosen.clarity == "clear" and doubt_of(chosen.cluster_of_leaf, histograms, on_piles, noise_shares):
         return replace(chosen, clarity="close")
     return chosen
-
-
-def divides_off_a_pile(
-    cluster_of_leaf: np.ndarray, histograms: np.ndarray, on_piles: np.ndarray | None
-) -> bool:
-    """Whether some cut between clusters has the rows of one value on one side and hardly one on the other:
-    whether 0 is an amount, or stands for none or a missing one, these rows cannot tell.
-
-    histograms, on_piles : (m, 128), see `prune`.
-    """
-    if on_piles is None:
-        return False
-    cuts = labels_of_nodes(cluster_of_leaf)[0][: len(histograms)] == 0
-    sides = np.count_nonzero(cuts), 2, BINS // 2
-    piled, rows = (part[cuts].reshape(sides).sum(axis=2) for part in (on_piles, histograms))
-    share = piled / np.maximum(rows, 1)
-    return bool(((share.max(axis=1) >= PILED) & (share.min(axis=1) <= 1 - PILED)).any())
 
 
 def prune_splits(splits: Splits, params: PruneParams) -> Pruning:

@@ -8,11 +8,9 @@ E       excess mass of the lesser side (Mueller and Sawitzki 1991): twice n time
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from imdh_cli.compiled.histogram import BINS, CENTRES, EDGES, HALF, PER_SD
+from imdh_cli.compiled.histogram import BINS, CENTRES, HALF, PER_SD
 
 SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident
 SURE = 2.0  # and beyond which none could doubt it
@@ -34,44 +32,42 @@ def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return depths
 
 
-def depths_everywhere(histogram: np.ndarray, rows: int) -> np.ndarray:
-    """delta of one histogram (128,), not empty, for a cut at each of its 129 edges; 0 at the ends."""
-    f = _density(histogram, rows, CENTRES)
-    left, right = np.maximum.accumulate(f)[:-1], np.maximum.accumulate(f[::-1])[-2::-1]
-    at_edges = _density(histogram, rows, EDGES[1:-1])
-    lesser = np.minimum(left, right)  # 0 where one side is empty, and far from all rows
-    depths = np.zeros(BINS + 1)
-    depths[1:-1] = np.maximum(
-        0.0, 1.0 - np.divide(at_edges, lesser, out=np.ones_like(lesser), where=lesser > 0)
-    )
-    return depths
-
-
 def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
-    """Density of the projections at the 128 bin centres and at the cut, per sd, area 1 in all."""
-    f = _density(histogram, rows, np.append(CENTRES, 0.0))
-    return f[:-1], float(f[-1])
-
-
-def _density(histogram: np.ndarray, rows: int, at: np.ndarray) -> np.ndarray:
-    """Density at places (g,) by a Gaussian kernel of bandwidth 1.06 rows^-0.2 projected sd (Silverman)."""
+    """Density of the projections at the 128 bin centres and at the cut, per sd, area 1 in all, by a Gaussian
+    kernel of bandwidth 1.06 rows^-0.2 projected sd (Silverman)."""
+    at = np.append(CENTRES, 0.0)
     h = 1.06 * float(rows) ** -0.2
     total = max(1.0, float(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
     ends = np.full((2, BEYOND), histogram[[0, -1], None] / BEYOND)
     wide = np.concatenate([ends[0], histogram[1:-1], ends[1]])
     used = np.flatnonzero(wide)
-    density: np.ndarray = np.exp(-0.5 * ((at[:, None] - _WIDE_CENTRES[None, used]) / h) ** 2) @ (
-        wide[used] / total
-    )
-    return density
+    f = np.exp(-0.5 * ((at[:, None] - _WIDE_CENTRES[None, used]) / h) ** 2) @ (wide[used] / total)
+    return f[:-1], float(f[-1])
 
 
 def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """E / sqrt(n) of each split, (m,), from its histogram (m, 128) and its number of rows (m,)."""
-    excess = np.zeros(len(histograms))
+    """E / sqrt(n) of each split, (m,), from its histogram (m, 128) and its number of rows (m,).
+
+    The best sum of h - lam over an interval that ends at an edge is S there less the least S before, where
+    S are the running sums of h - lam.
+    """
     some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.max(axis=1, initial=0) > 0))
-    excess[some] = _excess_in_the_middle(histograms[some])
-    return excess / np.sqrt(np.maximum(counts, 1))
+    excess, h = np.zeros(len(some)), histograms[some]
+    edges = np.arange(BINS + 1.0)[:, None]
+    edges[[0, -1], 0] += 1 - BEYOND, BEYOND - 1
+    rows = np.zeros((BINS + 1, len(some)))  # one split a column: operations on rows are faster
+    np.cumsum(h.T, axis=0, out=rows[1:])
+    top = np.maximum(h[:, 1:-1].max(axis=1), h[:, [0, -1]].max(axis=1) / BEYOND)
+    for level in range(1, 33):
+        sums = rows - edges * (top * 0.8**level)
+        left, right = sums[: HALF + 1], sums[: HALF - 1 : -1]  # both from the end inwards
+        left, right = left - np.minimum.accumulate(left), np.maximum.accumulate(right) - right
+        most_left, most_right = left.max(axis=0), right.max(axis=0)
+        bridge = most_left + most_right - left[-1] - right[-1]
+        np.maximum(excess, np.minimum(np.minimum(most_left, most_right), bridge), out=excess)
+    all_of_them = np.zeros(len(histograms))
+    all_of_them[some] = excess
+    return all_of_them / np.sqrt(np.maximum(counts, 1))
 
 
 def of_few(excess: np.ndarray, depths: np.ndarray, counts: np.ndarray, lesser: np.ndarray) -> np.ndarray:
@@ -100,43 +96,3 @@ def without_piles(
     better = np.maximum(*(excess_mass(part, part.sum(axis=1)) for part in parts))
     excess[some] = np.minimum(excess[some], better)
     return excess
-
-
-def excess_everywhere(histograms: np.ndarray) -> np.ndarray:
-    """E, in rows, for a cut at each of the 129 edges of the bins of histograms (g, 128): (g, 129).
-
-    The best sum of h - lam over an interval that ends at an edge is S there less the least S before, where
-    S are the running sums of h - lam.
-    """
-    excess = np.zeros((BINS + 1, len(histograms)))
-    for sums in _running_sums(histograms):
-        touching_left = sums - np.minimum.accumulate(sums)
-        touching_right = np.maximum.accumulate(sums[::-1])[::-1] - sums
-        left = np.maximum.accumulate(touching_left)
-        right = np.maximum.accumulate(touching_right[::-1])[::-1]
-        bridge = left + right - touching_left - touching_right
-        np.maximum(excess, np.minimum(np.minimum(left, right), bridge), out=excess)
-    return excess.T
-
-
-def _excess_in_the_middle(histograms: np.ndarray) -> np.ndarray:
-    """`excess_everywhere` at edge HALF alone, (g,), in a quarter of the time."""
-    excess = np.zeros(len(histograms))
-    for sums in _running_sums(histograms):
-        left, right = sums[: HALF + 1], sums[: HALF - 1 : -1]  # both from the end inwards
-        left, right = left - np.minimum.accumulate(left), np.maximum.accumulate(right) - right
-        most_left, most_right = left.max(axis=0), right.max(axis=0)
-        bridge = most_left + most_right - left[-1] - right[-1]
-        np.maximum(excess, np.minimum(np.minimum(most_left, most_right), bridge), out=excess)
-    return excess
-
-
-def _running_sums(histograms: np.ndarray) -> Iterator[np.ndarray]:
-    """Of histograms (g, 128) the sums of h - lam below each edge, (129, g), for each of 32 levels lam."""
-    edges = np.arange(BINS + 1.0)[:, None]
-    edges[[0, -1], 0] += 1 - BEYOND, BEYOND - 1
-    rows = np.zeros((BINS + 1, len(histograms)))  # one split a column: operations on rows are faster
-    np.cumsum(histograms.T, axis=0, out=rows[1:])
-    top = np.maximum(histograms[:, 1:-1].max(axis=1), histograms[:, [0, -1]].max(axis=1) / BEYOND)
-    for level in range(1, 33):
-        yield rows - edges * (top * 0.8**level)

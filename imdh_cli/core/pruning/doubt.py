@@ -1,0 +1,40 @@
+"""Cuts between clusters -> why these cannot be clear, whatever their valleys."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from imdh_cli.compiled.histogram import BINS
+from imdh_cli.core.pruning.cut import labels_of_nodes
+
+Doubt = Literal["codes", "pile"]
+NOISY = 0.1  # part of the variance along a cut: of planted clusters 0.08 at most
+PILED = 0.9  # the part of the rows on a side of a cut, and at most the rest on the other
+
+
+def doubt_of(
+    cluster_of_leaf: np.ndarray,
+    histograms: np.ndarray,
+    on_piles: np.ndarray | None,
+    noise_shares: np.ndarray | None,
+) -> Doubt | None:
+    """What makes clusters doubtful, None where nothing does.
+
+    codes  some cut between them goes along columns of few values, that is, through noise: of thirteen choices
+           on tables of codes that were called clear ten were wrong
+    pile   some cut has the rows of one value on one side and hardly one on the other: whether 0 is an amount,
+           or stands for none or a missing one, these rows cannot tell
+
+    cluster_of_leaf : (L,). histograms, on_piles : (m, 128), noise_shares : (m,), see `pruning.prune`.
+    """
+    cuts = labels_of_nodes(cluster_of_leaf)[0][: len(histograms)] == 0
+    if noise_shares is not None and (noise_shares[cuts] > NOISY).any():
+        return "codes"
+    if on_piles is None:
+        return None
+    sides = np.count_nonzero(cuts), 2, BINS // 2
+    piled, rows = (part[cuts].reshape(sides).sum(axis=2) for part in (on_piles, histograms))
+    share = piled / np.maximum(rows, 1)
+    return "pile" if ((share.max(axis=1) >= PILED) & (share.min(axis=1) <= 1 - PILED)).any() else None
