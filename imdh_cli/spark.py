@@ -321,7 +321,7 @@ def _selection(
     levels = {name: _levels(df, name, asked, reading) for name in texts}
     crowded = [name for name in texts if not levels[name]]
     if crowded and asked.columns is not None:
-        raise DataError(f'column "{crowded[0]}" has more than {MAX_LEVELS} different texts')
+        raise DataError(f'column "{crowded[0]}" has more than {MAX_LEVELS} levels')
     chosen = [
         replace(c, levels=levels[c.name]) if c.name in levels else c
         for c in selection.spec.columns

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from importlib.util import find_spec
-from pathlib import Path
 
 __version__ = "0.1.0"
 
@@ -13,6 +11,9 @@ __version__ = "0.1.0"
 def version_of(package: str) -> str:
     """The installed version of a package. It is not imported, nor, as a rule, `importlib.metadata`, which
     takes 0.04 s."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
     found = find_spec(package)
     if found is not None and found.origin is not None:
         names = [path.name for path in Path(found.origin).parent.parent.glob(f"{package}-*.dist-info")]

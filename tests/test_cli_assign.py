@@ -392,9 +392,12 @@ def test_unseen_levels_are_no_level_and_counted(tmp_path):
     kind[:7] = "new"
     other = write(tmp_path / "u.parquet", X, kind=kind)
     ran = imdh("assign", tmp_path / "m.npz", other, "-o", tmp_path / "l.csv")
-    assert '7 cells of "kind" hold a text that the model has not seen' in ran.err
+    assert '7 cells of "kind" with a text that the model does not know' in ran.err
     Y = np.column_stack([X, kind == "a", kind == "b"]).astype(float)
     np.testing.assert_array_equal(labels(tmp_path / "l.csv"), descend(tmp_path / "m.npz", Y).label)
+    for words in (["fit", other, "--update", tmp_path / "m.npz", "-o", tmp_path / "n.npz"],
+                  ["prune", tmp_path / "m.npz", other, "-o", tmp_path / "p.npz"]):  # fmt: skip
+        assert '7 cells of "kind" with a text that the model does not know' in imdh(*words).err
 
 
 # --- the summary ----------------------------------------------------------------------------------

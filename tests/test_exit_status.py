@@ -154,6 +154,18 @@ def test_130_interrupted(folder, monkeypatch):
     assert ran.err == "imdh: interrupted; no file was written\n"
 
 
+def test_130_interrupted_while_the_program_is_imported(tmp_path):
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ran = program("--version", env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}, status=130)
+    assert (ran.out, ran.err) == (b"", "")
+
+
+def test_130_interrupted_before_the_command_runs(monkeypatch):
+    monkeypatch.setattr("imdh_cli.runtime.arrow_has_jemalloc", lambda: os.kill(os.getpid(), signal.SIGINT))
+    ran = imdh("--version", status=130)
+    assert (ran.out, ran.err) == (b"", "")
+
+
 # --- help -----------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -554,8 +555,18 @@ def test_text_with_too_many_levels_is_left_out_and_refused_when_named(tmp_path: 
         selection = select_features(source, FeatureParams(categorical="onehot"))
         assert len(selection.spec.names) == names
     assert "more than 100 levels" in selection.notes[0]
-    with pytest.raises(DataError, match='"c" has more than 100 different texts'):
+    with pytest.raises(DataError, match='"c" is text with more than 100 levels'):
         select_features(source, FeatureParams(columns=("c",), categorical="onehot"))
+
+
+def test_numbers_with_too_many_levels_are_not_called_text(tmp_path: Path) -> None:
+    source = source_of(tmp_path, {"c": [i * 7 % 300 for i in range(300)], "x": [i % 5 for i in range(300)]})
+    asked = FeatureParams(onehot=("c",))
+    note = 'left out "c": numbers, more than 100 different ones (as numbers they are used without --onehot)'
+    assert select_features(source, asked).notes == [note]
+    with pytest.raises(DataError, match='"c" is numbers, more than 100 different ones') as caught:
+        select_features(source, replace(asked, columns=("c", "x")))
+    assert caught.value.hint == 'as numbers they are used without --onehot, or leave "c" out of -c'
 
 
 def test_text_of_a_csv_is_one_hot_with_blank_as_missing(tmp_path: Path) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from imdh_cli.model import load
+from imdh_cli.report.choice import Alternative, choice_of, own_choice
+from imdh_cli.report.next_steps import next_steps
 from tests.cli import ROOT, arrays, blobs, descend, imdh, write
 
 
@@ -42,6 +46,16 @@ def test_a_close_choice_names_the_two_numbers_to_compare(tmp_path):
     text = " ".join(imdh("report", model).text.split())
     assert f"Next: {found[0]}." in text
     assert f"<p>Next: {found[0]}.</p>" in imdh("report", model, "--html", "-").text
+
+
+def test_one_cluster_to_compare_with_is_no_plural(tmp_path):
+    _, model = steps(write(tmp_path / "t.parquet", blobs(2000)[0]))
+    found = load(model)
+    close = {"clarity": "close", "alternatives": (Alternative(1, "a stricter test"),)}
+    choice = replace(choice_of(found, own_choice(found)), **close)
+    assert next_steps(found, choice, "m.npz")[0].startswith(
+        "compare 3 with 1 cluster (imdh prune m.npz -k 1 -o"
+    )
 
 
 def test_without_a_valley_groups_of_like_spread_are_offered_and_are_so(tmp_path):

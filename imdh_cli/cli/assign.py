@@ -86,7 +86,6 @@ def assign(o: AssignOptions, console: Console) -> None:
     with opened(locations, reading) as source:
         done = _labelled(o, model, source, inputs, reading.threads, console)
         messages.report_reading(console, source, done.tally)
-    messages.report_unseen(console, done.tally)
     _report(o, done, time.perf_counter() - started, console)
 
 

@@ -85,9 +85,9 @@ def program() -> NoReturn:
 def main() -> NoReturn:
     """Run the command line and exit with a status of `errors.ExitStatus`."""
     _open_closed_streams()
-    signals.listen()
-    _start_light()
     try:
+        signals.listen()
+        _start_light()
         status = _outcome()
     except KeyboardInterrupt:  # while something else was being told
         status = ExitStatus.INTERRUPTED

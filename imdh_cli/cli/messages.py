@@ -121,6 +121,7 @@ def report_reading(console: Console, source: Source, tally: Tally) -> None:
     for text in source.notes:
         console.note(text)
     report_rows(console, tally)
+    report_unseen(console, tally)
 
 
 def report_rows(console: Console, tally: Tally) -> None:
@@ -148,7 +149,7 @@ def report_rows(console: Console, tally: Tally) -> None:
 def report_unseen(console: Console, tally: Tally) -> None:
     """Levels of text columns that the model does not know."""
     for column, n in tally.unseen.items():
-        console.note(f'{count(n, "cell")} of "{column}" hold a text that the model has not seen')
+        console.note(f'{count(n, "cell")} of "{column}" with a text that the model does not know')
 
 
 def report_suspects(console: Console, model: Model) -> None:

@@ -227,9 +227,9 @@ def _named(
             )
     levels, crowded = _levels(source, texts)
     if crowded:
+        what, what_to_do = _too_many(source, crowded[0])
         raise DataError(
-            f'column "{crowded[0]}" has more than {MAX_LEVELS} different texts',
-            f'group them first, or leave "{crowded[0]}" out of -c',
+            f'column "{crowded[0]}" is {what}', f'{what_to_do}, or leave "{crowded[0]}" out of -c'
         )
     void = next((n for n in texts if not levels[n]), None)
     if void is not None:
@@ -306,7 +306,7 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
     levels, crowded = _levels(source, texts)
     for name in texts:
         if name in crowded:
-            out.add(name, f"text with more than {MAX_LEVELS} levels", "group them first to use it")
+            out.add(name, *_too_many(source, name))
         elif not levels[name]:
             out.add(name, "text without a value")
     chosen = [n for n in chosen if n not in out.names]
@@ -320,6 +320,13 @@ def _default(source: Source, params: FeatureParams, named: Named) -> Selection:
             _check_rows(source)
         raise DataError(f"{_where(source)}: no column to learn from", _why_none(source, words, out))
     return Selection(_spec(chosen, levels, lists, params), out.pairs, out.notes() + notes, params.ids)
+
+
+def _too_many(source: Source, name: str) -> tuple[str, str]:
+    """What a column is that has too many levels, and what to do about it."""
+    if kind_of(source.schema.field(name)) == "number":
+        return f"numbers, more than {MAX_LEVELS} different ones", "as numbers they are used without --onehot"
+    return f"text with more than {MAX_LEVELS} levels", "group them first to use it"
 
 
 def _is_wanted(name: str, kind: str, params: FeatureParams) -> bool:

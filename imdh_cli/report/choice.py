@@ -129,7 +129,7 @@ class Choice:
             else "The number was given"
         )
         if self.requested == "valleys" and self.clusters < min(self.valleys, self.largest):
-            how += f", and no more than {self.clusters} clusters are allowed"
+            how += f", and no more than {count(self.clusters, 'cluster')} may be chosen"
         if self.natural == self.clusters and self.natural_clarity != "none":
             return f"{how}; {self.clusters} is also what the program chooses by itself."
         return f"{how}; by itself the program {own}."

@@ -11,7 +11,7 @@ import numpy as np
 from imdh_cli.core.pruning import labels_of_nodes
 from imdh_cli.report.choice import Choice
 from imdh_cli.report.words import percent
-from imdh_cli.words import listing, printable
+from imdh_cli.words import count, listing, printable
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
@@ -37,7 +37,7 @@ def _close(choice: Choice, path: str) -> Iterator[str]:
     """Which two numbers to look at."""
     if choice.clarity == "close" and choice.runner_up is not None:
         yield (
-            f"compare {choice.clusters} with {choice.runner_up} clusters "
+            f"compare {choice.clusters} with {count(choice.runner_up, 'cluster')} "
             f"(imdh prune {path} -k {choice.runner_up} -o other.npz); "
             f"imdh report {path} DATA --stability tells which come back"
         )
