@@ -238,6 +238,8 @@ def test_an_update_of_other_features_or_depth_is_refused_by_name(tmp_path):
         (["--passes", "2"], "one pass"),
         (["--alpha", "0.1"], "--alpha 0.1: the model was fitted with --alpha 0.5"),
         (["--categorical", "onehot"], "--categorical onehot: the model was fitted with --categorical ignore"),
+        (["--onehot", "x1"], '--onehot: the model was fitted without it for "x1"'),
+        (["--parse", "x1"], '--parse: the model was fitted without it for "x1"'),
         (["--id", "x1"], '--id: "x1" is a feature of the model'),
         (["--id", "y"], '"y"'),
     ):

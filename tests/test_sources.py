@@ -76,6 +76,14 @@ def test_text_in_a_parquet_file_is_told_from_damage(tmp_path: Path) -> None:
             opened(csv(tmp_path / "t.parquet", text))
 
 
+@pytest.mark.parametrize("start", ["<html>", "\ufeff\n<!DOCTYPE html>\n<html lang=en>"])
+@pytest.mark.parametrize("name", ["t.csv", "t"])
+def test_a_web_page_in_place_of_a_table_is_refused_by_name(tmp_path: Path, name: str, start: str) -> None:
+    with pytest.raises(DataError, match=f"{name}: this is a web page and no table") as caught:
+        opened(csv(tmp_path / name, f"{start}<p>404, not found</p>\n</html>\n"))
+    assert "download" in str(caught.value.hint)
+
+
 def test_a_compressed_parquet_file_is_refused_by_name(tmp_path: Path) -> None:
     for name, said in (("t.parquet.gz", "a compressed file"), ("t.gz", "a Parquet file compressed")):
         (tmp_path / name).write_bytes(gzip.compress(b"PAR1" + bytes(100)))

@@ -66,6 +66,15 @@ def selection_of_update(given: Given[FeatureParams], model: Model, source: Sourc
             "leave -c out: the model's features are used",
         )
     _check_kept("--log", ",".join(asked.log), ",".join(logs))
+    for option, names, known in (
+        ("--onehot", asked.onehot, spec.texts),
+        ("--parse", asked.parse, spec.parsed),
+    ):
+        if other := sorted(set(names) - set(known)):
+            raise UsageError(
+                f'{option}: the model was fitted without it for "{other[0]}", which cannot change',
+                f"leave {option} out, or fit all of the data again",
+            )
     for option, names in (("-x", asked.exclude), ("--id", asked.ids)):
         clash = set(names) & set(spec.source_columns)
         if clash:

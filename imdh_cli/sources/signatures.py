@@ -123,6 +123,11 @@ def is_text(head: bytes) -> bool:
 
 def refuse(head: bytes, name: str) -> None:
     """Raise DataError when the first bytes are of a kind known and not read."""
+    if head[:100].lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith((b"<!doctype html", b"<html")):
+        raise DataError(
+            f"{name}: this is a web page and no table",
+            "it may tell of an error or ask to log in: look at it in a browser, and download the table again",
+        )
     for kind in FOREIGN:
         # A table may well begin with the letters of a magic, such as PARENT.
         here = head.startswith(kind.magic, kind.at) and not is_text(head[max(0, kind.at - 64) :])
