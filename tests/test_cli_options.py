@@ -159,7 +159,10 @@ def test_several_values_too_close_to_tell_apart_are_not_called_constant(tmp_path
     data = write(tmp_path / "t.parquet", X, ["tiny", "plain", "same", "far"])
     said = imdh("fit", data, "-o", tmp_path / "m.npz").err
     assert 'note: constant, so of no use as a feature: "same"\n' in said
-    assert 'note: too little spread for the doubles that hold it, so of no use: "tiny" and "far"; ' in said
+    assert (
+        'note: too little spread for the doubles that hold it, so taken without scaling: "tiny" and "far"; '
+        in said
+    )
     shown = " ".join(imdh("report", tmp_path / "m.npz").text.split())
     assert "Constant, so they tell nothing: same." in shown
     assert "Too little spread for the doubles that hold it: tiny and far." in shown

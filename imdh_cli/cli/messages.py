@@ -60,8 +60,8 @@ def report_columns(console: Console, result: Fit) -> None:
         console.note(f"constant, so of no use as {what}: {quoted(constant)}")
     if minute:
         console.note(
-            f"too little spread for the doubles that hold it, so of no use: {quoted(minute)}; subtract what "
-            "all cells have in common, or multiply them"
+            f"too little spread for the doubles that hold it, so taken without scaling: {quoted(minute)}; "
+            "subtract what all cells have in common, or multiply them"
         )
     report_codes(console, model, values)
 
