@@ -30,7 +30,7 @@ from imdh_cli.core.sentinels import Sentinels
 from imdh_cli.errors import ImdhError
 from imdh_cli.features import Column, FeatureSpec
 from imdh_cli.model import Model
-from imdh_cli.model.build import Provenance, build, check_range, describe, prune, suspects_of
+from imdh_cli.model.build import Provenance, build, check_range, describe, odd_of, prune
 from imdh_cli.model.metadata import doubted
 from imdh_cli.params import MAX_DEPTH, FitParams, LearnParams, Missing, PruneParams
 from imdh_cli.pipeline.assign import Labeller
@@ -314,11 +314,11 @@ class IMDH(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         spec = self._spec()
         names = list(spec.names)
         check_range(learned, names, params.scale)
-        suspects = suspects_of(self._watch.found(), spec, learned.columns)
-        chosen = doubted(prune(learned, params.prune), suspects)
+        odd = odd_of(self._watch.found(), self._watch.notations, spec, learned.columns)
+        chosen = doubted(prune(learned, params.prune), odd, names, learned.tree.directions)
         rows = {"read": read, "used": used, "skipped": read - used, "bad": 0}
         cells: dict[str, dict[str, int]] = {"missing": {}, "infinite": {}, "unseen": {}}
-        about = describe(learned, chosen, params, spec, Provenance(rows, cells, suspects=suspects))
+        about = describe(learned, chosen, params, spec, Provenance(rows, cells, odd=odd))
         self.model_ = build(learned, names, chosen, about)
         self._set(chosen)
 

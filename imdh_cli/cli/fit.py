@@ -224,6 +224,7 @@ def _as_dict(o: FitOptions, result: Fit, seconds: float) -> dict[str, Any]:
         "cluster_sizes": model.cluster_sizes(),
         "drifting": result.drifting,
         "suspects": model.metadata.get("suspects", []),
+        "notations": model.metadata.get("notations", []),
         "unequal": result.unequal,
         "far_cells": model.metadata.get("tails", []),
         "seconds": round(seconds, 3),

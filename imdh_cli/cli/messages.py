@@ -153,11 +153,14 @@ def report_unseen(console: Console, tally: Tally) -> None:
 
 
 def report_suspects(console: Console, model: Model) -> None:
-    """Cells that may stand for missing ones."""
+    """Cells that may stand for missing ones, and numbers that are a notation."""
+    from imdh_cli.report import notations
     from imdh_cli.report.suspects import warning
 
     for suspect in model.metadata.get("suspects", ()):
         console.note(warning(suspect), warning=True)
+    for notation in model.metadata.get("notations", ()):
+        console.note(notations.warning(notation), warning=True)
 
 
 def report_copies(console: Console, model: Model) -> None:

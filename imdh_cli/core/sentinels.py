@@ -13,6 +13,8 @@ from typing import Self
 
 import numpy as np
 
+from imdh_cli.core.notations import Notation, notations
+
 SAMPLE_ROWS, SAMPLE_CELLS = 20_000, 1_000_000
 LEAST_SAMPLE = 500  # rows of very many columns
 FEW_ROWS = 30  # fewer rows say nothing about what is far
@@ -53,7 +55,7 @@ class Sentinel:
 class Sentinels:
     """Looks for them in the rows of one reading.
 
-    skip : (d,) bool, columns that are not looked at.
+    skip : (d,) bool, columns that are not looked at. notations : what else the sample shows, as `found` ends.
     """
 
     def __init__(self, d: int, skip: np.ndarray | None = None) -> None:
@@ -64,6 +66,7 @@ class Sentinels:
         self._middle, self._sd = np.zeros(d), np.zeros(d)
         self._far: dict[int, dict[float, int]] = {}
         self._codes: dict[int, tuple[list[float], float, float]] = {}  # of a column, and from where on is far
+        self.notations: list[Notation] = []
         self.quantiles: np.ndarray | None = (
             None  # (4, d) of the sample, at QUANTILES; NaN where cells are missing
         )
@@ -99,7 +102,7 @@ class Sentinels:
             whole = np.concatenate([np.empty((0, len(self._low))), *self._sample])
             settled = Sentinels.by(whole, self._skip)
             settled._count(whole)
-            self.quantiles = settled.quantiles
+            self.quantiles, self.notations = settled.quantiles, settled.notations
             return settled.found()
         return [
             Sentinel(j, value, values[value], float(self._sd[j]))
@@ -130,6 +133,7 @@ class Sentinels:
         self._sample = None
         if len(sample) < FEW_ROWS:
             return
+        self.notations = notations(sample, self._skip)
         ordered = np.sort(sample, axis=0)  # NaN last
         self.quantiles = ordered[[round(q * (len(ordered) - 1)) for q in QUANTILES]]
         self.quantiles[:, np.isnan(ordered[-1])] = np.nan

@@ -32,7 +32,7 @@ from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.errors import DataError, ModelError
 from imdh_cli.features import FeatureSpec, Tally, bind_features, judge
 from imdh_cli.model import Model
-from imdh_cli.model.build import Provenance, build, check_range, describe, prune, suspects_of
+from imdh_cli.model.build import Provenance, build, check_range, describe, odd_of, prune
 from imdh_cli.model.metadata import doubted
 from imdh_cli.params import AssignParams, FitParams, Missing, SourceParams
 from imdh_cli.pipeline.assign import ChunkLabeller
@@ -331,9 +331,9 @@ def finished(
     learned = replace(learned, statistics=counted.statistics, counted="recounted")
     check_range(learned, spec.names, params.scale)
     watch.add_state(counted.far)
-    suspects, tally = suspects_of(watch.found(), spec, learned.columns), counted.tally
-    chosen = doubted(prune(learned, params.prune), suspects)
-    rows = Provenance(tally.row_counts(), tally.cell_counts(), suspects=suspects, **provenance)
+    odd, tally = odd_of(watch.found(), watch.notations, spec, learned.columns), counted.tally
+    chosen = doubted(prune(learned, params.prune), odd, spec.names, learned.tree.directions)
+    rows = Provenance(tally.row_counts(), tally.cell_counts(), odd=odd, **provenance)
     sampled = learned.rows if learned.rows < tally.used else None
     about = describe(learned, chosen, params, spec, rows, learned_rows=sampled)
     model = build(learned, spec.names, chosen, about)

@@ -14,6 +14,7 @@ from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.learn import Learned
 from imdh_cli.core.learner import WINDOW_ROWS
 from imdh_cli.core.logs import signed_exp
+from imdh_cli.core.notations import Notation
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.sentinels import Sentinel, is_written
 from imdh_cli.core.state import REQUIRED, LearnerState
@@ -54,7 +55,7 @@ class Provenance:
 
     rows : read, used, skipped, bad. cells : missing, infinite and unseen ones by column. inputs : names
     without their folders. left_out : columns that are no features, and why. cluster_names : of clusters, by
-    their tree nodes. suspects : cells that may stand for missing ones.
+    their tree nodes. odd : what is odd in columns, as of `odd_of`.
     """
 
     rows: Mapping[str, int]
@@ -64,7 +65,7 @@ class Provenance:
     ids: Sequence[str] = ()
     preset: str = "default"
     cluster_names: Mapping[str, str] = field(default_factory=dict)
-    suspects: Sequence[Mapping[str, Any]] = ()
+    odd: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def after(self, old: Mapping[str, Any]) -> Provenance:
         """Together with the rows that a model of these metadata was learned from."""
@@ -77,8 +78,25 @@ class Provenance:
         return replace(self, rows=rows, cells=cells, inputs=inputs, cluster_names=names)
 
 
-def suspects_of(found: Sequence[Sentinel], spec: FeatureSpec, columns: ColumnMoments) -> list[dict[str, Any]]:
-    """Cells that may stand for missing ones, as the metadata keep them. columns : of all rows."""
+def odd_of(
+    sentinels: Sequence[Sentinel], notations: Sequence[Notation], spec: FeatureSpec, columns: ColumnMoments
+) -> dict[str, list[dict[str, Any]]]:
+    """What is odd in columns, as the metadata keep it. columns : of all rows."""
+    return {
+        "suspects": _suspects(sentinels, spec, columns),
+        "notations": [
+            {
+                "kind": n.kind,
+                "columns": list(dict.fromkeys(spec.columns[spec.owners[j]].name for j in n.columns)),
+                "features": [spec.names[j] for j in n.columns],
+            }
+            for n in notations
+        ],
+    }
+
+
+def _suspects(found: Sequence[Sentinel], spec: FeatureSpec, columns: ColumnMoments) -> list[dict[str, Any]]:
+    """Cells that may stand for missing ones."""
     # A value that came back from its logarithm is not exact.
     values = [float(f"{s.value:.12g}") if spec.logs[s.column] else s.value for s in found]
     found = [replace(s, value=v) for s, v in zip(found, values, strict=True) if is_written(v)]
@@ -137,7 +155,7 @@ def describe(
         "notes": [f"early and late rows differ in {name}" for name in drifting],
         **({} if learned_rows is None else {"learned_rows": learned_rows}),
         **({"cluster_names": dict(provenance.cluster_names)} if provenance.cluster_names else {}),
-        **({"suspects": [dict(s) for s in provenance.suspects]} if provenance.suspects else {}),
+        **{key: [dict(one) for one in found] for key, found in provenance.odd.items() if found},
         **({"tails": tails} if (tails := _tails(learned.columns, spec.names, params)) else {}),
     }
 

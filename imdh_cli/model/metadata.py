@@ -14,7 +14,10 @@ from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from imdh_cli.core.pruning import Pruning
+import numpy as np
+
+from imdh_cli.core.notations import Kind
+from imdh_cli.core.pruning import Pruning, leans
 from imdh_cli.errors import ModelError
 from imdh_cli.params import FitParams, Missing, PruneParams
 
@@ -37,9 +40,26 @@ def choice(chosen: Pruning, params: PruneParams) -> dict[str, Any]:
     }
 
 
-def doubted(chosen: Pruning, suspects: Sequence[Mapping[str, Any]]) -> Pruning:
-    """The same choice, never called clear while cells may stand for missing ones."""
-    return replace(chosen, clarity="close") if suspects and chosen.clarity == "clear" else chosen
+def doubted(
+    chosen: Pruning, about: Mapping[str, Any], names: Sequence[str], directions: np.ndarray
+) -> Pruning:
+    """The same choice, never called clear while cells may stand for missing ones, or where cuts lean on a
+    notation. about : with `suspects` and `notations`. names : (d,) features. directions : (m, d)."""
+    if chosen.clarity != "clear":
+        return chosen
+    odd = about.get("suspects") or leant_on(about, names, directions, chosen.cluster_of_leaf)
+    return replace(chosen, clarity="close") if odd else chosen
+
+
+def leant_on(
+    about: Mapping[str, Any], names: Sequence[str], directions: np.ndarray, cluster_of_leaf: np.ndarray
+) -> list[Mapping[str, Any]]:
+    """The notations that cuts between these clusters lean on."""
+    return [
+        notation
+        for notation in about.get("notations", ())
+        if leans(cluster_of_leaf, directions, np.array([name in notation["features"] for name in names]))
+    ]
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -254,6 +274,9 @@ _OPTIONAL_KEYS: dict[str, Check] = {
         _record(
             {"column": _text, "feature": _text, "value": _real, "cells": _count, "sd": _real, "others": _real}
         )
+    ),
+    "notations": _list_of(
+        _record({"kind": _one_of(*get_args(Kind)), "columns": _list_of(_text), "features": _list_of(_text)})
     ),
     "tails": _list_of(  # columns scaled without their far cells
         _record({"feature": _text, "cells": _count, "of": _count, "sd": _real, "others": _real})

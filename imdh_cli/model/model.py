@@ -160,7 +160,7 @@ class Model:
             self.copies,
             self.noise_shares,
         )
-        return model_metadata.doubted(chosen, self.metadata.get("suspects", ()))
+        return model_metadata.doubted(chosen, self.metadata, self.feature_names, self.directions)
 
     @property
     def scaling(self) -> Scaling:

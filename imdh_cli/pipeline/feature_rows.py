@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 from imdh_cli.core.columns import DistinctValues
 from imdh_cli.core.learn import buffer_rows
 from imdh_cli.core.logs import spread_by_logs
+from imdh_cli.core.notations import Notation
 from imdh_cli.core.sentinels import Limits, Sentinel, Sentinels, extremes
 from imdh_cli.errors import DataError
 from imdh_cli.features import FeatureSpec, Tally, all_bad, extract
@@ -58,7 +59,7 @@ class FeatureRows(RowSource):
     """The used rows of a source as matrices (rows, d); what became of the others is in tallies.
 
     tally : of the reading under way. first_tally : of the first one that came to its end, whose rows were
-    looked at for sentinels.
+    looked at for sentinels, and a sample of them for notations.
     fragments_read : of how many, where a sample was drawn from some of them.
     params : how epochs are put in order: `shuffle`, `seed`, `buffer_rows`; by default rows keep their order.
     """
@@ -81,6 +82,7 @@ class FeatureRows(RowSource):
         self.first_tally: Tally | None = None
         self.values = DistinctValues(self.n_features)
         self.sentinels: list[Sentinel] = []
+        self.notations: list[Notation] = []
         self.by_any_thread = True
         self.fragments_read: tuple[int, int] | None = None
         self.busy: defaultdict[str, float] = defaultdict(float)
@@ -137,7 +139,7 @@ class FeatureRows(RowSource):
         if self.first_tally is None:
             self.first_tally = self.tally
             if self._watch is not None:
-                self.sentinels = self._watch.found()
+                self.sentinels, self.notations = self._watch.found(), self._watch.notations
                 if self._watch.quantiles is not None:
                     self.unequal = spread_by_logs(self._watch.quantiles) & ~self.spec.logs
                 self._watch = None
@@ -165,11 +167,15 @@ class FeatureRows(RowSource):
         """What the first reading told."""
         if self.first_tally is None:
             return {}
-        return asdict(self.first_tally) | {"sentinels": [asdict(found) for found in self.sentinels]}
+        return asdict(self.first_tally) | {
+            "sentinels": [asdict(found) for found in self.sentinels],
+            "notations": [asdict(found) for found in self.notations],
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.sentinels = [Sentinel(**found) for found in state["sentinels"]]
-        self.first_tally = Tally(**{name: value for name, value in state.items() if name != "sentinels"})
+        self.notations = [Notation(n["kind"], tuple(n["columns"])) for n in state["notations"]]
+        self.first_tally = Tally(**{f.name: state[f.name] for f in fields(Tally)})
 
     def no_rows(self) -> DataError:
         """What to raise when no row can be used."""

@@ -21,8 +21,8 @@ from imdh_cli.model.build import (
     check_range,
     describe,
     learner_state,
+    odd_of,
     prune,
-    suspects_of,
 )
 from imdh_cli.model.metadata import doubted
 from imdh_cli.params import FitParams
@@ -110,9 +110,12 @@ def fit(
         raise rows.no_rows() from error
     names = selection.spec.names
     check_range(learned, names, params.scale)
-    known = [] if update is None else update.metadata.get("suspects", ())
-    suspects = [*known, *suspects_of(rows.sentinels, selection.spec, learned.columns)]
-    chosen = doubted(prune(learned, params.prune), suspects)
+    odd = odd_of(rows.sentinels, rows.notations, selection.spec, learned.columns)
+    if update is not None:
+        known = {key: update.metadata.get(key, []) for key in odd}
+        odd["notations"] = [n for n in odd["notations"] if n not in known["notations"]]
+        odd = {key: [*known[key], *found] for key, found in odd.items()}
+    chosen = doubted(prune(learned, params.prune), odd, names, learned.tree.directions)
     tally = rows.first_tally or rows.tally
     drifting = [name for name, differs in zip(names, learned.drifting, strict=True) if differs]
     provenance = Provenance(
@@ -122,7 +125,7 @@ def fit(
         left_out=_left_out(source, selection),
         ids=list(selection.ids),
         preset=preset,
-        suspects=suspects,
+        odd=odd,
     )
     if update is not None:
         provenance = provenance.after(update.metadata)
@@ -141,7 +144,7 @@ def fit(
         rows.values,
         drifting,
         learned.busy,
-        _unequal(rows, suspects),
+        _unequal(rows, odd["suspects"]),
         rows.fragments_read,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from imdh_cli.report import notations
 from imdh_cli.report.figures import Caution, Summary
 from imdh_cli.report.suspects import warning
 from imdh_cli.report.tails import sentence
@@ -29,6 +30,7 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
             _rows,
             _copies,
             _suspects,
+            _notations,
             _tails,
             _logs,
             _missing_kinds,
@@ -88,6 +90,11 @@ def _suspects(s: Summary) -> Iterator[tuple[str, str]]:
     for suspect in [] if s.model is None else s.model.metadata.get("suspects", ()):
         text = warning(suspect)
         yield "sentinel", text[0].upper() + text[1:] + "."
+
+
+def _notations(s: Summary) -> Iterator[tuple[str, str]]:
+    for notation in [] if s.model is None else s.model.metadata.get("notations", ()):
+        yield "notation", f"{notations.warning(notation)}."
 
 
 def _tails(s: Summary) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,8 @@ import numpy as np
 from imdh_cli.core.pruning import Pruning, doubt_of
 from imdh_cli.core.pruning.cut import children, clusters_after
 from imdh_cli.core.pruning.valleys import EMPTY
+from imdh_cli.model.metadata import leant_on
+from imdh_cli.report import notations
 from imdh_cli.report.suspects import doubt
 from imdh_cli.words import count, listing
 
@@ -207,6 +209,8 @@ def choice_of(model: Model, natural: Pruning) -> Choice:
 
 def _inherent(model: Model) -> str:
     """What no choice of these clusters can be clear for."""
+    if leant := leant_on(model.metadata, model.feature_names, model.directions, model.cluster_of_leaf):
+        return notations.doubt(leant)
     piles = model.extras.get("histograms_on_piles")
     return DOUBTS[doubt_of(model.cluster_of_leaf, model.histograms, piles, model.noise_shares)]
 

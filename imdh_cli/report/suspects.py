@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from imdh_cli.errors import ImdhWarning
+from imdh_cli.report import notations
 from imdh_cli.words import count, listing, printable
 
 if TYPE_CHECKING:
@@ -48,10 +49,15 @@ def warning(suspect: Mapping[str, Any], to_do: str | None = None) -> str:
 
 
 def warn(model: Model, to_do: str | None = None) -> None:
-    """An ImdhWarning for each, where the caller of the caller called. to_do : but for `null_value=...`."""
+    """An ImdhWarning for each, and for each notation, where the caller of the caller called.
+
+    to_do : but for `null_value=...`.
+    """
     for suspect in model.metadata.get("suspects", ()):
         said = to_do or f"fit with null_value={_null_value(suspect)!r}"
         warnings.warn(warning(suspect, said), ImdhWarning, stacklevel=3)
+    for notation in model.metadata.get("notations", ()):
+        warnings.warn(notations.warning(notation, "leave it out"), ImdhWarning, stacklevel=3)
 
 
 def _null_value(suspect: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from imdh_cli.core.pruning.choose import Nested, choose, clarity
 from imdh_cli.core.pruning.cut import cluster_nodes, cut, labels_of_nodes, largest, removed_at, too_many
-from imdh_cli.core.pruning.doubt import doubt_of
+from imdh_cli.core.pruning.doubt import doubt_of, leans
 from imdh_cli.core.pruning.valleys import (
     SIGNIFICANT,
     excess_mass,
@@ -34,6 +34,7 @@ __all__ = [
     "excess_mass",
     "labels_of_nodes",
     "largest",
+    "leans",
     "prune",
     "prune_splits",
     "removed_at",

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS
+from imdh_cli.core.piles import LEANS
 from imdh_cli.core.pruning.cut import labels_of_nodes
 
 Doubt = Literal["codes", "pile"]
@@ -29,7 +30,7 @@ def doubt_of(
 
     cluster_of_leaf : (L,). histograms, on_piles : (m, 128), noise_shares : (m,), see `pruning.prune`.
     """
-    cuts = labels_of_nodes(cluster_of_leaf)[0][: len(histograms)] == 0
+    cuts = _between(cluster_of_leaf)
     if noise_shares is not None and (noise_shares[cuts] > NOISY).any():
         return "codes"
     if on_piles is None:
@@ -38,3 +39,14 @@ def doubt_of(
     piled, rows = (part[cuts].reshape(sides).sum(axis=2) for part in (on_piles, histograms))
     share = piled / np.maximum(rows, 1)
     return "pile" if ((share.max(axis=1) >= PILED) & (share.min(axis=1) <= 1 - PILED)).any() else None
+
+
+def leans(cluster_of_leaf: np.ndarray, directions: np.ndarray, columns: np.ndarray) -> bool:
+    """Whether some cut between clusters leans on these columns, (d,) bool, together. directions : (m, d)."""
+    cuts = directions[_between(cluster_of_leaf)][:, columns]
+    return bool(((cuts**2).sum(axis=1) >= LEANS).any())
+
+
+def _between(cluster_of_leaf: np.ndarray) -> np.ndarray:
+    """(m,) bool: splits with a cluster, or more, on either side."""
+    return labels_of_nodes(cluster_of_leaf)[0][: len(cluster_of_leaf) - 1] == 0

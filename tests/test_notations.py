@@ -1,0 +1,207 @@
+"""Columns whose numbers are a notation, as dates or sines and cosines, are named, and clusters that they tell
+apart are not called clear."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from imdh_cli.core.notations import Notation, _days, _months, notations
+from imdh_cli.core.sentinels import Sentinels
+from imdh_cli.features import select_features
+from imdh_cli.model.metadata import doubted
+from imdh_cli.model.model import load
+from imdh_cli.params import FeatureParams, FitParams
+from imdh_cli.pipeline.feature_rows import FeatureRows
+from tests.cli import imdh, metadata
+from tests.tables import opened, parquet
+
+ROWS = 3000
+RNG = np.random.default_rng
+
+
+def found(*columns: np.ndarray) -> list[Notation]:
+    X = np.column_stack(columns).astype(float)
+    return notations(X, np.zeros(X.shape[1], dtype=bool))
+
+
+def is_written(number: int, form: str) -> bool:
+    try:
+        return 1900 <= datetime.strptime(str(number), form).year <= 2100
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("form", "digits", "valid", "numbers"),
+    [
+        ("%Y%m%d", 8, _days, [*range(18991225, 19000401), *range(19991201, 20010401, 3)]),
+        ("%Y%m%d", 8, _days, [*range(20991201, 21010301, 3), 20240229, 20230229, 20240431, 20241131]),
+        ("%Y%m", 6, _months, range(189900, 210200)),
+    ],
+)
+def test_dates_are_those_that_python_reads(form, digits, valid, numbers) -> None:
+    numbers = [n for n in numbers if len(str(n)) == digits]
+    assert valid(np.array(numbers, dtype=float)).tolist() == [is_written(n, form) for n in numbers]
+
+
+def days(rng: np.random.Generator) -> np.ndarray:
+    first = date(2019, 1, 1)
+    return np.array([int(f"{first + timedelta(int(k)):%Y%m%d}") for k in rng.integers(0, 2190, ROWS)])
+
+
+def months(rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(2019, 2025, ROWS) * 100 + rng.integers(1, 13, ROWS)
+
+
+NUMBERED = {
+    "day": days,
+    "month": months,
+    "year": lambda r: r.integers(2019, 2025, ROWS) * 1_000_000 + r.integers(0, 30_000, ROWS),
+}
+ORDINARY = {
+    "normal": lambda r: r.normal(size=ROWS),
+    "years": lambda r: r.integers(1950, 2025, ROWS),
+    "six digits": lambda r: r.integers(190_001, 210_013, ROWS),
+    "eight digits": lambda r: r.integers(19_900_101, 20_351_231, ROWS),
+    "eight digits, one crowd": lambda r: np.rint(r.normal(20_200_000, 4000, ROWS)),
+    "ten digits": lambda r: r.integers(1_990_000_000, 2_036_000_000, ROWS),
+    "seconds": lambda r: np.floor(1_990_000_000 + 86_400 * r.integers(0, 500, ROWS)),
+    "days of one month": lambda r: 20_240_100 + r.integers(1, 32, ROWS),
+    "months of one year": lambda r: 202_400 + r.integers(1, 13, ROWS),
+    "few days": lambda r: r.choice([20240131, 20240229, 20240331], ROWS),
+    "prices": lambda r: np.rint(r.lognormal(12.2, 0.1, ROWS)),
+    "fractions": lambda r: months(r) + 0.5,
+    "all missing": lambda r: np.full(ROWS, np.nan),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERED)
+def test_dates_are_found_among_missing_cells_and_a_few_others(kind: str) -> None:
+    x = NUMBERED[kind](RNG(0)).astype(float)
+    assert found(RNG(1).normal(size=ROWS), x) == [Notation(kind, (1,))]
+    x[::3] = np.nan
+    x[1:10:3] = 99999999
+    assert found(x) == [Notation(kind, (0,))]
+    x[1::30] = 5
+    assert found(x) == []
+    assert notations(NUMBERED[kind](RNG(0))[:, None].astype(float), np.array([True])) == []
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_numbers_are_none(name: str) -> None:
+    for seed in range(5):
+        assert found(ORDINARY[name](RNG(seed))) == []
+
+
+def test_sine_and_cosine_are_found_and_what_is_near_them_is_not() -> None:
+    rng = RNG(0)
+    angle, other = rng.uniform(0, 2 * np.pi, (2, ROWS))
+    sine, cosine = np.sin(angle), np.cos(angle)
+    assert found(np.sin(other), cosine, rng.normal(size=ROWS), sine, np.cos(other)) == [
+        Notation("circle", (0, 4)),
+        Notation("circle", (1, 3)),
+    ]
+    hours = rng.integers(0, 24, ROWS) * np.pi / 12
+    assert found(np.sin(hours), np.cos(hours)) == [Notation("circle", (0, 1))]
+    assert found(sine, np.where(np.arange(ROWS) % 20 == 0, 0.9 * cosine, cosine)) == []
+    assert found(sine, np.abs(cosine)) == []
+    assert found(sine, np.cos(other)) == []
+    assert found(3 * sine, 3 * cosine) == []
+    steps = rng.choice([(-1, 0), (1, 0), (0, -1), (0, 1)], ROWS)
+    assert found(*steps.T) == []
+    unit = rng.normal(size=(ROWS, 3))
+    assert found(*(unit / np.linalg.norm(unit, axis=1, keepdims=True)).T) == []
+
+
+@pytest.mark.parametrize("block", [100, 100_000])
+def test_they_are_found_however_rows_come_in_blocks(block: int) -> None:
+    X = np.column_stack([RNG(1).normal(size=ROWS), days(RNG(0))]).astype(float)
+    watch = Sentinels(2)
+    for k in range(0, ROWS, block):
+        watch.add(X[k : k + block])
+    watch.found()
+    assert watch.notations == [Notation("day", (1,))]
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+def fields(**columns: np.ndarray) -> pa.Table:
+    rng = RNG(3)
+    return pa.table({"u": rng.normal(size=ROWS), "v": rng.gamma(3, 1, ROWS), **columns})
+
+
+SAID = {
+    "month": 'warning: "when" (months written as numbers, YYYYMM): gaps between months and years are gaps '
+    "of the notation; leave it out (-x when), or count days or months from a fixed one",
+    "year": 'warning: "when" (numbers that begin with a year): gaps between years are gaps of the notation; '
+    "leave it out (-x when)",
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_a_model_keeps_what_was_warned_of_and_is_not_called_clear(kind: str, tmp_path: Path) -> None:
+    data, model = parquet(tmp_path / "t.parquet", fields(when=NUMBERED[kind](RNG(0)))), tmp_path / "m.npz"
+    ran = imdh("fit", data, "-o", model, "--n-init", "1")
+    assert SAID[kind] in ran.err
+    assert "clear choice" not in ran.err
+    assert "Not clear where a notation tells clusters apart" in ran.err
+    expected = [{"kind": kind, "columns": ["when"], "features": ["when"]}]
+    assert metadata(model)["notations"] == expected
+    assert metadata(model)["choice"]["clarity"] == "close"
+    assert imdh("prune", model, "--json", "-o", tmp_path / "p.npz").json["clarity"] == "close"
+    report = imdh("report", model, "--json").json
+    assert (
+        SAID[kind].removeprefix("warning: ")
+        in {w["code"]: w["message"] for w in report["warnings"]}["notation"]
+    )
+    assert report["choice"]["natural_clarity"] == "close"
+    assert (
+        imdh("fit", data, "--update", model, "-o", tmp_path / "u.npz", "--json").json["notations"] == expected
+    )
+    assert "notation" not in imdh("fit", data, "-o", model, "-f", "--n-init", "1", "-x", "when").err
+
+
+def test_a_circle_that_no_cut_leans_on_leaves_a_choice_clear(tmp_path: Path) -> None:
+    angle = RNG(0).uniform(0, 2 * np.pi, ROWS)
+    circle = {"s": np.sin(angle), "c": np.cos(angle)}
+    apart = {"x": RNG(1).normal(size=ROWS) + 12.0 * (np.arange(ROWS) % 2)}
+    words = "--n-init", "1", "-o", tmp_path / "m.npz", "-f"
+    alone = imdh("fit", parquet(tmp_path / "a.parquet", fields(**circle)), *words)
+    assert (
+        'warning: "s" and "c" (sine and cosine of an angle): cuts along them divide the circle' in alone.err
+    )
+    assert "leave them out (-x s,c)" in alone.err
+    assert "Not clear where a notation" in alone.err
+    assert kept(tmp_path / "m.npz") == "close"
+    beside = imdh("fit", parquet(tmp_path / "b.parquet", fields(**circle, **apart)), *words, "-k", "2")
+    assert "sine and cosine" in beside.err
+    assert kept(tmp_path / "m.npz") == "clear"
+
+
+def kept(path: Path) -> str:
+    """What the clusters of a model would be called that were clear by their valleys."""
+    model = load(path)
+    clear = replace(model.pruned(replace(model.params.prune, clusters=model.n_clusters)), clarity="clear")
+    return doubted(clear, model.metadata, model.feature_names, model.directions).clarity
+
+
+def test_a_run_that_goes_on_later_knows_what_the_first_reading_found(tmp_path: Path) -> None:
+    data = parquet(tmp_path / "t.parquet", fields(when=months(RNG(0))))
+
+    def rows() -> FeatureRows:
+        source = opened(data)
+        return FeatureRows(source, select_features(source, FeatureParams()).spec, params=FitParams())
+
+    first, later = rows(), rows()
+    for _ in first.blocks(0):
+        pass
+    later.restore(json.loads(json.dumps(first.state())))
+    assert later.notations == first.notations == [Notation("month", (2,))]
