@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import imdh_cli
 from imdh_cli.core.notations import Notation, _days, _months, notations
 from imdh_cli.core.sentinels import Sentinels
 from imdh_cli.features import select_features
@@ -205,3 +206,12 @@ def test_a_run_that_goes_on_later_knows_what_the_first_reading_found(tmp_path: P
         pass
     later.restore(json.loads(json.dumps(first.state())))
     assert later.notations == first.notations == [Notation("month", (2,))]
+
+
+def test_they_are_told_of_in_python_and_survive_an_estimator() -> None:
+    table = fields(when=months(RNG(0))).to_pandas()
+    with pytest.warns(imdh_cli.ImdhWarning, match="months written as numbers.* leave it out, or count days"):
+        fitted = imdh_cli.fit(table, n_init=1)
+    with pytest.warns(imdh_cli.ImdhWarning, match="months written as numbers"):
+        estimator = imdh_cli.IMDH(n_init=1, random_state=0).fit(table)
+    assert estimator.to_model().metadata["notations"] == fitted.metadata["notations"]
