@@ -416,6 +416,13 @@ def smoothed(histogram: Array, x: float, width: float) -> float:
     return float((widened(histogram) * np.exp(-0.5 * ((x - places) / width) ** 2)).sum())
 
 
+def width_by_sides(histogram: Array, n: int, edge: int) -> float:
+    """1.06 n^-0.2 by the sd about the mean of a row's own side, a Gaussian's being 1; at least 3/4 bin."""
+    sides = [np.repeat(middles()[side], histogram[side]) for side in (slice(0, edge), slice(edge, 128))]
+    about = np.concatenate([places - places.mean() for places in sides if len(places)])
+    return max(1.06 * n**-0.2 * math.sqrt(np.mean(about**2) / (1 - 2 / math.pi)), 0.75 / 16)
+
+
 def valley_depth(histogram: Array, n: int, edge: int = 64) -> float:
     """delta_j = max(0, 1 - f(cut) / min(greatest f on the left, greatest f on the right)).
 
@@ -423,7 +430,7 @@ def valley_depth(histogram: Array, n: int, edge: int = 64) -> float:
     """
     if n < 4 or not histogram.any():
         return 0.0
-    width = 1.06 * n**-0.2
+    width = width_by_sides(histogram, n, edge)
     f = [smoothed(histogram, a, width) for a in middles()]
     lower = min(max(f[:edge]), max(f[edge:]))
     return max(0.0, 1 - smoothed(histogram, (edge - 64) / 16, width) / lower) if lower > 0 else 0.0
@@ -460,19 +467,14 @@ def at_all_edges(histogram: Array, n: int) -> tuple[Array, Array]:
 
     The best sum over an interval that ends at an edge is the running sum S there less the least S before.
     """
-    E, delta, wide = np.zeros(255), np.zeros(BINS + 1), widened(histogram)
+    E, wide = np.zeros(255), widened(histogram)
     for level in range(1, 33):
         S = np.concatenate([[0.0], np.cumsum(wide - wide.max() * 0.8**level)])
         CL, CR = S - np.minimum.accumulate(S), np.maximum.accumulate(S[::-1])[::-1] - S
         HL, HR = np.maximum.accumulate(CL), np.maximum.accumulate(CR[::-1])[::-1]
         E = np.maximum(E, np.minimum(np.minimum(HL, HR), HL + HR - CL - CR))
-    width = 1.06 * n**-0.2
-    f = [smoothed(histogram, a, width) for a in middles()]
-    for edge in range(1, BINS):
-        lower = min(max(f[:edge]), max(f[edge:]))
-        at_cut = smoothed(histogram, (edge - 64) / 16, width)
-        delta[edge] = max(0.0, 1 - at_cut / lower) if lower > 0 else 0.0
-    return np.concatenate([[0.0], E[64:191], [0.0]]), delta
+    delta = [0.0, *(valley_depth(histogram, n, edge) for edge in range(1, BINS)), 0.0]
+    return np.concatenate([[0.0], E[64:191], [0.0]]), np.array(delta)
 
 
 # --- minimum density hyperplanes of all rows at once ----------------------------------------------

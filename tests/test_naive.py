@@ -171,11 +171,12 @@ def histogram(**bins):
     return h
 
 
-def test_two_spikes_have_the_valley_of_two_gaussians():
-    h = histogram(b40=500, b87=500)  # middles at -23.5/16 and 23.5/16
-    w, a = 1.06 * 1000**-0.2, 23.5 / 16
-    f0 = 2 * math.exp(-0.5 * (a / w) ** 2)
-    top = 1 + math.exp(-0.5 * (2 * a / w) ** 2)
+def test_two_pairs_of_spikes_have_the_valley_of_four_gaussians():
+    """Each 4/16 from its side's mean, which is half a Gaussian's sd of sqrt(1 - 2 / pi)."""
+    h = histogram(b36=250, b44=250, b83=250, b91=250)
+    w = 1.06 * 1000**-0.2 * (4 / 16) / math.sqrt(1 - 2 / math.pi)
+    f0 = 2 * sum(math.exp(-0.5 * (b / 16 / w) ** 2) for b in (19.5, 27.5))
+    top = sum(math.exp(-0.5 * (b / 16 / w) ** 2) for b in (0, 8, 39, 47))
     assert naive.valley_depth(h, 1000) == pytest.approx(1 - f0 / top, rel=1e-12)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from imdh_cli.core import pruning, thread_pipeline
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
+from imdh_cli.core.pruning.valleys import bandwidth
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.errors import UsageError
@@ -136,22 +138,34 @@ def test_excess_mass_is_the_twins_on_any_histogram(left, right):
 # --- closed forms ---------------------------------------------------------------------------------
 
 
-def test_smoothing_one_spike_gives_the_gaussian():
+def test_smoothing_one_spike_gives_the_narrowest_gaussian():
     histogram = np.zeros(128, np.int64)
     histogram[80] = 400
     f, at_cut = pruning.smooth(histogram, 400)
-    h, centres = 1.06 * 400**-0.2, (np.arange(128) - 63.5) / 16
+    h, centres = 0.75 / 16, (np.arange(128) - 63.5) / 16
     expected = [naive.phi((x - centres[80]) / h) / h for x in centres]
     np.testing.assert_allclose(f, expected, rtol=1e-10)
     assert at_cut == pytest.approx(naive.phi(centres[80] / h) / h, rel=1e-10)
 
 
-def test_two_spikes_have_the_valley_of_two_gaussians():
+def test_two_pairs_of_spikes_have_the_valley_of_four_gaussians():
+    """Each 4/16 from its side's mean, which is half a Gaussian's sd of sqrt(1 - 2 / pi)."""
     histogram = np.zeros((1, 128), np.int64)
-    histogram[0, [40, 87]] = 500
-    w, a = 1.06 * 1000**-0.2, 23.5 / 16
-    expected = 1 - 2 * math.exp(-0.5 * (a / w) ** 2) / (1 + math.exp(-0.5 * (2 * a / w) ** 2))
+    histogram[0, [36, 44, 83, 91]] = 250
+    w = 1.06 * 1000**-0.2 * (4 / 16) / math.sqrt(1 - 2 / math.pi)
+
+    def at(*bins):
+        return sum(math.exp(-0.5 * (b / 16 / w) ** 2) for b in bins)
+
+    expected = 1 - 2 * at(19.5, 27.5) / at(0, 8, 39, 47)
     assert pruning.valley_depths(histogram, np.array([1000]))[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rows", [400, 20_000])
+def test_a_gaussian_is_smoothed_by_silvermans_bandwidth(rows):
+    edges = np.arange(-64, 65) / 16
+    histogram = rows * np.diff(scipy.stats.norm.cdf(edges))
+    assert bandwidth(histogram, rows) == pytest.approx(1.06 * rows**-0.2, rel=2e-3)
 
 
 @pytest.mark.parametrize("d", [1, 5])

@@ -21,6 +21,8 @@ LEVELS = 32
 RATIO = 0.8
 SLACK = 0.3  # by which a depth told from boxes may be less than that of the smoothed density
 TOGETHER = 24  # features
+HALVED_GAUSSIAN = 1.0 - 2.0 / math.pi  # variance of a standard Gaussian about the mean of its half
+LEAST_BANDWIDTH = 0.75  # bins
 FLAT = 1e-9  # sd of a feature along which there is nothing to see
 
 
@@ -117,6 +119,42 @@ def _may_be_deep(below, edges, width, least, deep, reach, left, right):
     return False
 
 
+@_compiled(forceinline=True)
+def _depth_at(e, below, sums, squares, of_halved, wide, weight, density):
+    """delta of a cut at an edge, as in core.pruning.valleys.
+
+    below, sums, squares : (129,), rows below each edge, and the sums of their bins' middles and of these
+    squared. of_halved : bandwidth by the sd about a side's mean. wide : (254,). weight, density : work.
+    """
+    low, n = below[e], below[BINS]
+    spread = squares[BINS]
+    if low > 0.0:
+        spread -= sums[e] * sums[e] / low
+    if n > low:
+        spread -= (sums[BINS] - sums[e]) ** 2 / (n - low)
+    h = max(of_halved * math.sqrt(max(0.0, spread) / n), LEAST_BANDWIDTH)
+    far = min(int(9.0 * h) + 2, WIDE - 1)  # bins beyond which a weight is under 1e-17
+    for k in range(2 * far + 2):  # by distance in half bins
+        weight[k] = math.exp(-0.5 * (0.5 * k / h) ** 2)
+    for b in range(BINS):
+        density[b] = 0.0
+    for k in range(-far, far + 1):  # all bins at once, a vector
+        part = weight[2 * abs(k)]
+        shift = BEYOND - 1 + k
+        for b in range(max(0, -shift), min(BINS, WIDE - shift)):
+            density[b] += wide[(b + shift) & NATURAL] * part
+    most_left, most_right, total = 0.0, 0.0, 0.0
+    for b in range(e):
+        most_left = max(most_left, density[b])
+    for b in range(e, BINS):
+        most_right = max(most_right, density[b])
+    at = e + BEYOND - 1
+    for i in range(max(0, at - far), min(WIDE, at + far + 1)):
+        total += wide[i] * weight[abs(2 * (at - i) - 1)]
+    lesser = min(most_left, most_right)
+    return max(0.0, 1.0 - total / lesser) if lesser > 0.0 else 0.0
+
+
 @_compiled()
 def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
     """Of each histogram (g, 128) int64 the place worth most.
@@ -126,17 +164,13 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
     `make_work`. Out, (g,): worth (0: none), place (an edge), depth.
     """
     w = work.rows
-    below, left, right, excess = w[0], w[1], w[2], w[3]
-    at_edge, before, behind, weight = w[5], w[6], w[7], w[8]
+    below, sums, squares, excess = w[0], w[1], w[2], w[3]
+    at_edge, left, right, weight = w[5], w[6], w[7], w[8]
     density, edges, wide = w[9], w[10], w[11]
     for e in range(BINS + 1):
         edges[e] = e
     edges[0] -= BEYOND - 1.0
     edges[BINS] += BEYOND - 1.0
-    n = 0
-    h = 1.0
-    width = 2
-    far = 0  # bins beyond which a weight is under 1e-17
     first, last = HALF - reach, HALF + reach
     for j in range(H.shape[0]):
         worth[j] = 0.0
@@ -144,17 +178,16 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
         depth[j] = 0.0
         top = 0.0
         for b in range(BINS):
-            below[b + 1] = below[b] + H[j, b]
-            top = max(top, H[j, b] / (BEYOND if b == 0 or b == BINS - 1 else 1.0))
+            rows_here, x = float(H[j, b]), b + 0.5 - HALF
+            below[b + 1] = below[b] + rows_here
+            sums[b + 1] = sums[b] + rows_here * x
+            squares[b + 1] = squares[b] + rows_here * x * x
+            top = max(top, rows_here / (BEYOND if b == 0 or b == BINS - 1 else 1.0))
         if top == 0.0:
             continue
-        if rows[j] != n:
-            n = rows[j]
-            h = 1.06 * float(n) ** -0.2 * PER_SD
-            width = max(2, 2 * int(1.7 * h + 0.5))
-            far = min(int(9.0 * h) + 2, WIDE - 1)
-            for k in range(2 * far + 2):  # by distance in half bins
-                weight[k] = math.exp(-0.5 * (0.5 * k / h) ** 2)
+        n = rows[j]
+        of_halved = 1.06 * float(n) ** -0.2 / math.sqrt(HALVED_GAUSSIAN)
+        width = max(2, 2 * int(0.5 * of_halved * PER_SD + 0.5))
         least = significant * math.sqrt(n)
         excess[:] = 0.0
         if deep > 0.0 and not _may_be_deep(below, edges, width, least, deep - SLACK, reach, left, right):
@@ -164,32 +197,12 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
         for i in range(WIDE):
             b = min(max(i - BEYOND + 1, 0), BINS - 1)
             wide[i] = H[j, b] / (BEYOND if b == 0 or b == BINS - 1 else 1.0)
-        for b in range(BINS):
-            density[b] = 0.0
-        for k in range(-far, far + 1):  # all bins at once, a vector
-            part = weight[2 * abs(k)]
-            shift = BEYOND - 1 + k
-            for b in range(max(0, -shift), min(BINS, WIDE - shift)):
-                density[b] += wide[(b + shift) & NATURAL] * part
-        most = 0.0
-        for b in range(BINS):
-            most = max(most, density[b])
-            before[b + 1] = most
-        most = 0.0
-        for b in range(BINS - 1, -1, -1):
-            most = max(most, density[b])
-            behind[b] = most
         value = 0.0
         low, high = 0, 0
         for e in range(first, last + 1):
             if excess[e] <= least:
                 continue
-            total = 0.0
-            at = e + BEYOND - 1
-            for i in range(max(0, at - far), min(WIDE, at + far + 1)):
-                total += wide[i] * weight[abs(2 * (at - i) - 1)]
-            lesser = min(before[e], behind[e])
-            delta = max(0.0, 1.0 - total / lesser) if lesser > 0.0 else 0.0
+            delta = _depth_at(e, below, sums, squares, of_halved, wide, weight, density)
             at_edge[e] = delta
             if delta < deep:
                 continue
