@@ -7,7 +7,8 @@ to either side. A valley wider than the steps of its column stays one, and a col
 The room of a value is that in a sample of the first rows, where a gap counts for no more than FAR times what
 three of four rows have beside them, or than the middle half of the rows: a code of -99999 makes no room.
 Codes of kinds of things, and round numbers, get more room (see humps); the columns that a text column makes
-are spread over the room between all its levels (see one_hot).
+are spread over the room between all its levels (see one_hot), and a column of classes of another one goes
+along with that (see coarse).
 
 The noise is a function of a key, the row's place in the order met, and the column: it depends neither on how
 rows came in batches nor on threads. Labels, moments and counts are of the rows as they are.
@@ -23,6 +24,7 @@ import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
+from imdh_cli.core.coarse import Coarse
 from imdh_cli.core.copies import copies_per_row
 from imdh_cli.core.humps import are_places, room_without_spikes
 from imdh_cli.core.one_hot import OneHot, Seeker
@@ -44,7 +46,8 @@ class Dither:
     * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and above the
     values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part of the
     rows lies on piles. piles : of all columns, those without noise too. one_hot : which of the columns are
-    the levels of one, and spread together. copies : what n rows that are copies count for (see copies).
+    the levels of one, and spread together. coarse : which are classes of another column. copies : what n rows
+    that are copies count for (see copies).
     """
 
     columns: np.ndarray
@@ -56,6 +59,7 @@ class Dither:
     piles: Piles = field(default_factory=Piles.none)
     one_hot: OneHot = field(default_factory=OneHot.none)
     copies: float = 0.0
+    coarse: Coarse = field(default_factory=Coarse.none)
 
     @property
     def any(self) -> bool:
@@ -93,19 +97,25 @@ class Dither:
         origins, per_bin, rooms, squares, piled = zip(*(parts for _, parts in found), strict=True)
         columns = np.array([f for f, _ in found], dtype=np.int64)
         one_hot = OneHot.none() if places else levels.found(X.shape[1])
-        noise = np.array(squares)
-        noise[np.searchsorted(columns, one_hot.columns)] = one_hot.squares
-        return cls(
+        mean_squares = np.array(squares)
+        mean_squares[np.searchsorted(columns, one_hot.columns)] = one_hot.squares
+        own = cls(
             columns,
             np.array(origins),
             np.array(per_bin),
             np.array(rooms),
-            noise,
+            mean_squares,
             np.array(piled),
             Piles.of(piles),
             one_hot,
             copies_per_row(X, at, tied),
         )
+        if places:
+            return own
+        noisy = own.apply(X[at], np.uint64(0), 0)
+        coarse = Coarse.of(X[at], noisy, np.setdiff1d(columns, one_hot.columns))
+        mean_squares[np.searchsorted(columns, coarse.columns)] = 0.0  # a line has the column's own spread
+        return replace(own, coarse=coarse)
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:
         """X (rows, d) with the noise of rows first_row, first_row + 1 ...; X itself where there is none."""
@@ -117,6 +127,8 @@ class Dither:
         )
         if self.one_hot.any:
             self.one_hot.apply(X, key, first_row, out)
+        if self.coarse.any:
+            self.coarse.apply(X, out)
         return out
 
     def widened(self, scaling: Scaling) -> Scaling:
@@ -149,6 +161,7 @@ class Dither:
             "dither_squares": self.squares,
             "dither_piled": self.piled.astype(np.int64),
             **self.one_hot.state(),
+            **self.coarse.state(),
             **({"copies": np.array([self.copies])} if self.copies > 0.0 else {}),
             **piles,
         }
@@ -162,7 +175,8 @@ class Dither:
         names = ("columns", "origins", "per_bin", "rooms", "squares", "piled")
         columns, origins, per_bin, rooms, squares, piled = (state[f"dither_{name}"] for name in names)
         one_hot, copies = OneHot.restored(state), float(state.get("copies", [0.0])[0])
-        return cls(columns, origins, per_bin, rooms, squares, piled > 0, piles, one_hot, copies)
+        noise = columns, origins, per_bin, rooms, squares, piled > 0
+        return cls(*noise, piles, one_hot, copies, Coarse.restored(state))
 
 
 def noise_key(seed: int, *, epoch: int | None) -> np.uint64:

@@ -64,6 +64,10 @@ class LearnerState:
     hot_columns: Annotated[Array | None, "<i8", "e"] = None
     hot_groups: Annotated[Array | None, "<i8", "e"] = None
     hot_shares: Annotated[Array | None, "<f8", "e"] = None
+    # Columns that are classes of a finer one (see core.coarse).
+    coarse_columns: Annotated[Array | None, "<i8", "q"] = None
+    coarse_finer: Annotated[Array | None, "<i8", "q"] = None
+    coarse_lines: Annotated[Array | None, "<f8", "q", 2] = None
     copies: Annotated[Array | None, "<f8", 1] = None  # of rows (see core.copies)
     # The values that hold far more rows than their neighbours (see core.piles).
     pile_columns: Annotated[Array | None, "<i8", "p"] = None
@@ -103,6 +107,7 @@ SPECS = {
     for name, hint in get_type_hints(LearnerState, include_extras=True).items()
     if hasattr(hint, "__metadata__")
 }
+NOISE = ("dither_", "hot_", "coarse_", "copies", "pile_")  # how the names begin of what rows are counted with
 # Noise, piles and which cells are far are what they were.
-FORMERLY = [name for name in SPECS if not name.startswith(("dither_", "hot_", "copies", "pile_", "far_"))]
+FORMERLY = [name for name in SPECS if not name.startswith((*NOISE, "far_"))]
 SCHEMA = SPECS | {FORMER + name: SPECS[name] for name in FORMERLY}

@@ -27,6 +27,7 @@ from imdh_cli.core.counter import Counter
 from imdh_cli.core.dither import Dither
 from imdh_cli.core.learn import Learned, learn
 from imdh_cli.core.sentinels import Sentinels
+from imdh_cli.core.state import NOISE
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import FrozenTree, Scaling
 from imdh_cli.errors import DataError, ModelError
@@ -340,9 +341,7 @@ def finished(
     # Learning can go on from it where it has met all rows.
     kept = [name for name in model.extras if not name.startswith("window_")]
     if learned.rows < tally.used:
-        kept = [
-            name for name in kept if name == "fill" or name.startswith(("dither_", "hot_", "copies", "pile_"))
-        ]
+        kept = [name for name in kept if name == "fill" or name.startswith(NOISE)]
     return replace(model, extras={name: model.extras[name] for name in kept})
 
 

@@ -55,6 +55,7 @@ TOGETHER = {
     for prefix, what in (
         ("dither_", "the noise"),
         ("hot_", "the one-hot columns"),
+        ("coarse_", "the columns of classes"),
         ("pile_", "the piles"),
         ("far_", "far cells"),
         (FORMER, "the tree before cuts were moved"),
@@ -153,10 +154,11 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     _check_offsets(arrays)
     _check_moments(arrays)
     _check_histograms(arrays["histograms"], arrays["counts"])
-    for name in ("dither_columns", "hot_columns", "pile_columns"):
+    for name in ("dither_columns", "hot_columns", "coarse_columns", "coarse_finer", "pile_columns"):
         if name in arrays:
             _check_range(name, arrays[name], 0, len(names) - 1)
     _check_one_hot(arrays)
+    _check_coarse(arrays)
     if "copies" in arrays and not arrays["copies"][0] <= 1.0:
         _fault("copies must be 1 at most")
     if "histograms_on_piles" in arrays and (arrays["histograms_on_piles"] > arrays["histograms"]).any():
@@ -177,7 +179,8 @@ def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
         shape = headers[name].shape if name in headers else (0,)
         return shape[0] if len(shape) == 1 else 0
 
-    free = {"c": length("dither_columns"), "e": length("hot_columns"), "p": length("pile_columns")}
+    own = {"c": "dither_columns", "e": "hot_columns", "q": "coarse_columns", "p": "pile_columns"}
+    free = {size: length(name) for size, name in own.items()}
     return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1, **free}
 
 
@@ -203,6 +206,19 @@ def _check_size(name: str, array: np.ndarray) -> None:
 def _check_range(name: str, array: np.ndarray, low: int, high: int) -> None:
     if array.size and not (low <= int(array.min()) and int(array.max()) <= high):
         _fault(f"{name} must be between {low} and {high}")
+
+
+def _check_coarse(arrays: Mapping[str, np.ndarray]) -> None:
+    """Columns with noise, each once, that go along with others than these."""
+    if "coarse_columns" not in arrays:
+        return
+    columns = arrays["coarse_columns"]
+    if (np.diff(columns) <= 0).any():
+        _fault("coarse_columns are not in ascending order")
+    if not np.isin(columns, arrays.get("dither_columns", [])).all():
+        _fault("coarse_columns are not all among dither_columns")
+    if np.isin(arrays["coarse_finer"], columns).any():
+        _fault("coarse_finer holds columns that are coarse themselves")
 
 
 def _check_one_hot(arrays: Mapping[str, np.ndarray]) -> None:
