@@ -315,6 +315,8 @@ def test_all_is_made_before_anything_is_written(world, tmp_path):
 
 def test_a_full_disk_leaves_nothing_and_is_status_1(world):
     if not Path("/dev/full").exists():
+        # A device of Linux, where `.ci/run` runs: macOS has none, and a full disk cannot be had there without
+        # mounting one as root.
         pytest.skip("there is no /dev/full")
     one_line_error(imdh("report", world.model, "--html", "/dev/full", status=1).err)
 

@@ -279,6 +279,7 @@ def test_what_goes_to_stdout_goes_there_alone(folder):
         assert "wrote -" not in ran.err
 
 
+# A device of Linux, where `.ci/run` runs: macOS has no file that can be opened for writing and takes nothing.
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize(
     "line",

@@ -140,6 +140,8 @@ def piped(line: str) -> Ran:
 def test_what_is_not_read_is_read_as_the_hint_says(name: str, tmp_path: Path) -> None:
     file, content, tool = FILES[name]
     if shutil.which(tool) is None:
+        # The hint tells what to do with a program that this machine lacks; whether what it prints can be read
+        # is not to be seen without it, and `make test` installs nothing outside its environment.
         pytest.skip(f"{tool} is not installed")
     if callable(content):
         content(tmp_path / file)

@@ -726,7 +726,7 @@ def archive_with(path: Path, change) -> bytes:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("extract_version", 99),  # NotImplementedError, a RuntimeError
+        ("extract_version", 99),  # of a later format: zipfile raises a RuntimeError of its own kind
         ("flag_bits", 0x20),  # patched data: the same
         ("flag_bits", 0x40),  # strong encryption: the same
         ("header_offset", 2**63),  # ValueError from a file, OverflowError from memory

@@ -8,5 +8,7 @@ BINS = 128
 PER_SD = 16.0  # bins
 HALF = BINS // 2  # bins on either side of the cut
 REACH = HALF / PER_SD  # projected sds from the cut to either end; what lies beyond is in the end bins
+HALVED_GAUSSIAN = 1.0 - 2.0 / np.pi  # variance of a standard Gaussian about the mean of its half
+LEAST_BANDWIDTH = 0.75  # bins, under which they would be seen as modes
 EDGES = np.arange(BINS + 1) / PER_SD - REACH
 CENTRES = (np.arange(BINS) + 0.5) / PER_SD - REACH

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
+from imdh_cli.compiled.histogram import BINS, HALF, HALVED_GAUSSIAN, LEAST_BANDWIDTH, PER_SD
 from imdh_cli.compiled.kernel import FASTMATH, NATURAL
 from imdh_cli.compiled.memory import aligned
 from imdh_cli.compiled.native_cache import compiled as _compiled
@@ -21,8 +21,6 @@ LEVELS = 32
 RATIO = 0.8
 SLACK = 0.3  # by which a depth told from boxes may be less than that of the smoothed density
 TOGETHER = 24  # features
-HALVED_GAUSSIAN = 1.0 - 2.0 / math.pi  # variance of a standard Gaussian about the mean of its half
-LEAST_BANDWIDTH = 0.75  # bins
 FLAT = 1e-9  # sd of a feature along which there is nothing to see
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from imdh_cli.compiled.histogram import BINS, CENTRES, HALF, PER_SD
+from imdh_cli.compiled.histogram import BINS, CENTRES, HALF, HALVED_GAUSSIAN, LEAST_BANDWIDTH, PER_SD
 
 SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident
 SURE = 2.0  # and beyond which none could doubt it
@@ -20,8 +20,6 @@ EMPTY = 0.8  # depth of a valley that is nearly empty
 RARE = 9  # times the rows of the lesser side: where that is less than n, it stands for n
 LEAST_ROWS = 4
 BEYOND = HALF  # bins that an end bin is taken to be wide, as it holds all that lies beyond
-HALVED_GAUSSIAN = 1.0 - 2.0 / np.pi  # variance of a standard Gaussian about the mean of its half
-LEAST_BANDWIDTH = 0.75 / PER_SD  # under which bins would be seen as modes
 _WIDE_CENTRES = (np.arange(BINS + 2 * BEYOND - 2) + 1.5 - HALF - BEYOND) / PER_SD
 
 
@@ -50,13 +48,14 @@ def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
 
 def bandwidth(histogram: np.ndarray, rows: int) -> float:
     """1.06 rows^-0.2 (Silverman) by the sd of rows about the mean of their own side of the cut, where that of
-    a Gaussian halved at its mean counts as 1: in sds of all rows, at least LEAST_BANDWIDTH."""
+    a Gaussian halved at its mean counts as 1: in sds of all rows, at least LEAST_BANDWIDTH bins. histogram :
+    (128,)."""
     squares = 0.0
     for side in (slice(None, HALF), slice(HALF, None)):
         h, at = histogram[side], CENTRES[side]
         squares += float(h @ (at - (h @ at) / max(1, h.sum())) ** 2)
     within = np.sqrt(squares / max(1, histogram.sum()) / HALVED_GAUSSIAN)
-    return max(1.06 * float(rows) ** -0.2 * float(within), LEAST_BANDWIDTH)
+    return max(1.06 * float(rows) ** -0.2 * float(within), LEAST_BANDWIDTH / PER_SD)
 
 
 def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
