@@ -15,7 +15,7 @@ from imdh_cli.core import pruning, thread_pipeline
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
-from imdh_cli.core.pruning.valleys import bandwidth
+from imdh_cli.core.pruning.valleys import bandwidths
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.errors import UsageError
@@ -165,7 +165,7 @@ def test_two_pairs_of_spikes_have_the_valley_of_four_gaussians():
 def test_a_gaussian_is_smoothed_by_silvermans_bandwidth(rows):
     edges = np.arange(-64, 65) / 16
     histogram = rows * np.diff(scipy.stats.norm.cdf(edges))
-    assert bandwidth(histogram, rows) == pytest.approx(1.06 * rows**-0.2, rel=2e-3)
+    assert bandwidths(histogram[None], np.array([rows])) == pytest.approx(1.06 * rows**-0.2, rel=2e-3)
 
 
 @pytest.mark.parametrize("d", [1, 5])

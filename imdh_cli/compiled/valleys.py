@@ -97,27 +97,32 @@ def _excess_at(below, edges, top, reach, lanes, excess):
 
 
 @_compiled(forceinline=True)
-def _may_be_deep(below, edges, width, least, deep, reach, left, right):
-    """Whether a cut with enough rows on either side may have a valley so deep, as told from boxes of `width`
-    bins about each edge: it takes a tenth of the time, and most features have none."""
+def _may_be_deep(below, edges, width, least, deep, reach, boxes, left, may_be):
+    """Where a cut with enough rows on either side may have a valley so deep, as told from boxes of `width`
+    bins about each edge: it takes a tenth of the time, and most features have none. Returns whether anywhere.
+
+    may_be : (129,), out, 1 at such edges. boxes, left : (129,), work.
+    """
     n = below[BINS]
     half = width // 2
     most = 0.0
     for e in range(BINS + 1):
         low, high = max(e - half, 0), min(e + half, BINS)
-        left[e] = (below[high] - below[low]) / (edges[high] - edges[low])
-        most = max(most, left[e])
-        right[e] = most
+        boxes[e] = (below[high] - below[low]) / (edges[high] - edges[low])
+        most = max(most, boxes[e])
+        left[e] = most
     most = 0.0
+    some = False
     for e in range(BINS, -1, -1):
-        most = max(most, left[e])
+        most = max(most, boxes[e])
         enough = abs(e - HALF) <= reach and min(below[e], n - below[e]) > least
-        if enough and left[e] <= (1.0 - deep) * min(most, right[e]):
-            return True
-    return False
+        here = enough and boxes[e] <= (1.0 - deep) * min(most, left[e])
+        may_be[e] = 1.0 if here else 0.0
+        some |= here
+    return some
 
 
-@_compiled(forceinline=True)
+@_compiled()
 def _depth_at(e, below, sums, squares, of_halved, wide, weight, density):
     """delta of a cut at an edge, as in core.pruning.valleys.
 
@@ -162,8 +167,8 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
     `make_work`. Out, (g,): worth (0: none), place (an edge), depth.
     """
     w = work.rows
-    below, sums, squares, excess = w[0], w[1], w[2], w[3]
-    at_edge, left, right, weight = w[5], w[6], w[7], w[8]
+    below, sums, squares, excess, may_be = w[0], w[1], w[2], w[3], w[4]
+    at_edge, boxes, left, weight = w[5], w[6], w[7], w[8]
     density, edges, wide = w[9], w[10], w[11]
     for e in range(BINS + 1):
         edges[e] = e
@@ -188,33 +193,49 @@ def best_places(H, rows, significant, deep, reach, work, worth, place, depth):
         width = max(2, 2 * int(0.5 * of_halved * PER_SD + 0.5))
         least = significant * math.sqrt(n)
         excess[:] = 0.0
-        if deep > 0.0 and not _may_be_deep(below, edges, width, least, deep - SLACK, reach, left, right):
+        may_be[:] = 1.0
+        if deep > 0.0 and not _may_be_deep(
+            below, edges, width, least, deep - SLACK, reach, boxes, left, may_be
+        ):
             continue
         if _excess_at(below, edges, top, reach, work.lanes, excess) <= least:
             continue
         for i in range(WIDE):
             b = min(max(i - BEYOND + 1, 0), BINS - 1)
             wide[i] = H[j, b] / (BEYOND if b == 0 or b == BINS - 1 else 1.0)
+        # A depth is dear, and 1 at most: an edge is worth no more than E. First that of the largest E.
+        largest, sure = first, 0.0
+        for e in range(first, last + 1):
+            excess[e] *= may_be[e]
+            if excess[e] > excess[largest]:
+                largest = e
+        if excess[largest] <= least:
+            continue
+        at_edge[largest] = _depth_at(largest, below, sums, squares, of_halved, wide, weight, density)
+        if at_edge[largest] >= deep:
+            sure = excess[largest] * at_edge[largest]
         value = 0.0
         low, high = 0, 0
         for e in range(first, last + 1):
-            if excess[e] <= least:
+            if excess[e] <= least or excess[e] < max(sure, value) * (1.0 - 1e-9):
                 continue
-            delta = _depth_at(e, below, sums, squares, of_halved, wide, weight, density)
-            at_edge[e] = delta
-            if delta < deep:
+            if e != largest:
+                at_edge[e] = _depth_at(e, below, sums, squares, of_halved, wide, weight, density)
+            if at_edge[e] < deep:
                 continue
-            here = excess[e] * delta
+            here = excess[e] * at_edge[e]
             if here > value * (1.0 + 1e-9):
                 value, low, high = here, e, e
             elif here >= value * (1.0 - 1e-9) and value > 0.0:
                 high = e
         if value > 0.0:
-            place[j] = (low + high + 1) // 2
-            if excess[place[j]] <= least or at_edge[place[j]] < deep:
-                place[j] = low
-            worth[j] = excess[place[j]] * at_edge[place[j]]
-            depth[j] = at_edge[place[j]]
+            middle = (low + high + 1) // 2
+            delta = at_edge[low]
+            if middle != low and excess[middle] > least:
+                there = _depth_at(middle, below, sums, squares, of_halved, wide, weight, density)
+                if there >= deep:
+                    low, delta = middle, there
+            place[j], worth[j], depth[j] = low, excess[low] * delta, delta
 
 
 @_compiled(fastmath=FASTMATH)

@@ -26,8 +26,9 @@ _WIDE_CENTRES = (np.arange(BINS + 2 * BEYOND - 2) + 1.5 - HALF - BEYOND) / PER_S
 def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """delta of each split, (m,), from its histogram (m, 128) and its number of rows (m,)."""
     depths = np.zeros(len(histograms))
-    for i in np.flatnonzero((counts >= LEAST_ROWS) & (histograms.sum(axis=1) > 0)):
-        f, at_cut = smooth(histograms[i], counts[i])
+    some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.sum(axis=1) > 0))
+    for i, h in zip(some, bandwidths(histograms[some], counts[some]), strict=True):
+        f, at_cut = _smooth(histograms[i], h)
         lesser = min(f[:HALF].max(), f[HALF:].max())
         depths[i] = max(0.0, 1.0 - at_cut / lesser) if lesser > 0 else 0.0
     return depths
@@ -35,9 +36,12 @@ def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
     """Density of the projections at the 128 bin centres and at the cut, per sd, area 1 in all, by a Gaussian
-    kernel of `bandwidth`."""
+    kernel of the bandwidth that `bandwidths` gives."""
+    return _smooth(histogram, bandwidths(histogram[None], np.array([rows]))[0])
+
+
+def _smooth(histogram: np.ndarray, h: float) -> tuple[np.ndarray, float]:
     at = np.append(CENTRES, 0.0)
-    h = bandwidth(histogram, rows)
     total = max(1.0, float(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
     ends = np.full((2, BEYOND), histogram[[0, -1], None] / BEYOND)
     wide = np.concatenate([ends[0], histogram[1:-1], ends[1]])
@@ -46,16 +50,17 @@ def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
     return f[:-1], float(f[-1])
 
 
-def bandwidth(histogram: np.ndarray, rows: int) -> float:
-    """1.06 rows^-0.2 (Silverman) by the sd of rows about the mean of their own side of the cut, where that of
-    a Gaussian halved at its mean counts as 1: in sds of all rows, at least LEAST_BANDWIDTH bins. histogram :
-    (128,)."""
-    squares = 0.0
+def bandwidths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """1.06 n^-0.2 (Silverman) by the sd of rows about the mean of their own side of the cut, where that of a
+    Gaussian halved at its mean counts as 1: in sds of all rows, at least LEAST_BANDWIDTH bins. (m,), from
+    histograms (m, 128) and their numbers of rows n (m,)."""
+    squares = np.zeros(len(histograms))
     for side in (slice(None, HALF), slice(HALF, None)):
-        h, at = histogram[side], CENTRES[side]
-        squares += float(h @ (at - (h @ at) / max(1, h.sum())) ** 2)
-    within = np.sqrt(squares / max(1, histogram.sum()) / HALVED_GAUSSIAN)
-    return max(1.06 * float(rows) ** -0.2 * float(within), LEAST_BANDWIDTH / PER_SD)
+        h, at = histograms[:, side], CENTRES[side]
+        squares += h @ at**2 - (h @ at) ** 2 / np.maximum(1, h.sum(axis=1))
+    within = np.sqrt(np.maximum(squares, 0.0) / np.maximum(1, histograms.sum(axis=1)) / HALVED_GAUSSIAN)
+    least: float = LEAST_BANDWIDTH / PER_SD
+    return np.maximum(1.06 * counts.astype(np.float64) ** -0.2 * within, least)
 
 
 def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
