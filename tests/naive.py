@@ -423,14 +423,15 @@ def width_by_sides(histogram: Array, n: int, edge: int) -> float:
     return max(1.06 * n**-0.2 * math.sqrt(np.mean(about**2) / (1 - 2 / math.pi)), 0.75 / 16)
 
 
-def valley_depth(histogram: Array, n: int, edge: int = 64) -> float:
+def valley_depth(histogram: Array, n: int, edge: int = 64, noise: float = 0.0) -> float:
     """delta_j = max(0, 1 - f(cut) / min(greatest f on the left, greatest f on the right)).
 
-    The cut is before bin `edge`.
+    The cut is before bin `edge`. noise: the part of the variance that is noise that rows learn with; f is
+    no finer than its sd, if that is less than 1.06 n^-0.2.
     """
     if n < 4 or not histogram.any():
         return 0.0
-    width = width_by_sides(histogram, n, edge)
+    width = max(width_by_sides(histogram, n, edge), min(math.sqrt(noise), 1.06 * n**-0.2))
     f = [smoothed(histogram, a, width) for a in middles()]
     lower = min(max(f[:edge]), max(f[edge:]))
     return max(0.0, 1 - smoothed(histogram, (edge - 64) / 16, width) / lower) if lower > 0 else 0.0

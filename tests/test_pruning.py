@@ -161,6 +161,16 @@ def test_two_pairs_of_spikes_have_the_valley_of_four_gaussians():
     assert pruning.valley_depths(histogram, np.array([1000]))[0] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-4, 0.02, 0.5])
+def test_no_valley_is_told_finer_than_the_noise(noise):
+    rng = np.random.default_rng(8)
+    histogram = np.bincount(rng.normal(np.where(rng.random(900) < 0.5, 54, 74), 3).astype(int), minlength=128)
+    depth = pruning.valley_depths(histogram[None], np.array([900]), np.array([noise]))[0]
+    assert depth == pytest.approx(naive.valley_depth(histogram, 900, noise=noise))
+    without = pruning.valley_depths(histogram[None], np.array([900]))[0]
+    assert (depth < without) == (noise > 1e-3)
+
+
 @pytest.mark.parametrize("rows", [400, 20_000])
 def test_a_gaussian_is_smoothed_by_silvermans_bandwidth(rows):
     edges = np.arange(-64, 65) / 16

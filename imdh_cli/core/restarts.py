@@ -57,7 +57,13 @@ def splits_of(tree: Learned) -> Splits:
     """What is known of a tree's splits: 0.1 s of 1,023 of them."""
     counted = tree.statistics
     return Splits.summarise(
-        *counted.of_nodes(), tree.tree.pivots, counted.histograms, 1, counted.on_piles, tree.dither.copies
+        *counted.of_nodes(),
+        tree.tree.pivots,
+        counted.histograms,
+        1,
+        counted.on_piles,
+        tree.dither.copies,
+        tree.noise_shares,
     )
 
 
@@ -74,7 +80,7 @@ def leaf_clusters(tree: Learned, params: PruneParams) -> tuple[np.ndarray, int]:
     """
     counts, means, squares = tree.statistics.of_nodes()
     arrays = counts, means, squares, tree.tree.pivots, tree.statistics.histograms
-    apart = tree.statistics.on_piles, tree.dither.copies
+    apart = tree.statistics.on_piles, tree.dither.copies, tree.noise_shares
     own = pruning.prune(*arrays, replace(params, clusters="auto"), *apart)
     if params.clusters == "auto":
         return own.cluster_of_leaf, own.n_clusters

@@ -102,8 +102,9 @@ def prune(
     UsageError
         When more clusters are asked for than leaves are in use.
     """
+    least = max(1, params.min_size)
     splits = Splits.summarise(
-        counts, means, sums_of_squares, pivots, histograms, max(1, params.min_size), on_piles, copies
+        counts, means, sums_of_squares, pivots, histograms, least, on_piles, copies, noise_shares
     )
     chosen = prune_splits(splits, params)
     if chosen.clarity == "clear" and doubt_of(chosen.cluster_of_leaf, histograms, on_piles, noise_shares):

@@ -1,7 +1,8 @@
 """The histogram of a split's projections -> how deep a valley is there, and whether it is no accident.
 
 delta   depth: 1 - f(cut) / min(highest f left, highest f right), f the density smoothed as wide as the
-        rows of one side are spread: two far groups are not smeared over the gap between them
+        rows of one side are spread: two far groups are not smeared over the gap between them; no finer
+        than the noise that rows have (see core.dither), below which a valley is the shape of the noise
 E       excess mass of the lesser side (Mueller and Sawitzki 1991): twice n times Hartigan's dip with
         the valley held at the cut. E / sqrt(n) has a null law almost free of n, d and shape, whose
         5 % point over 255 splits is 1.2 to 1.3.
@@ -23,11 +24,15 @@ BEYOND = HALF  # bins that an end bin is taken to be wide, as it holds all that 
 _WIDE_CENTRES = (np.arange(BINS + 2 * BEYOND - 2) + 1.5 - HALF - BEYOND) / PER_SD
 
 
-def valley_depths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """delta of each split, (m,), from its histogram (m, 128) and its number of rows (m,)."""
+def valley_depths(
+    histograms: np.ndarray, counts: np.ndarray, noise_shares: np.ndarray | None = None
+) -> np.ndarray:
+    """delta of each split, (m,), from its histogram (m, 128), its number of rows (m,), and which part of the
+    variance is noise (m,)."""
     depths = np.zeros(len(histograms))
     some = np.flatnonzero((counts >= LEAST_ROWS) & (histograms.sum(axis=1) > 0))
-    for i, h in zip(some, bandwidths(histograms[some], counts[some]), strict=True):
+    shares = None if noise_shares is None else noise_shares[some]
+    for i, h in zip(some, bandwidths(histograms[some], counts[some], shares), strict=True):
         f, at_cut = _smooth(histograms[i], h)
         lesser = min(f[:HALF].max(), f[HALF:].max())
         depths[i] = max(0.0, 1.0 - at_cut / lesser) if lesser > 0 else 0.0
@@ -50,17 +55,22 @@ def _smooth(histogram: np.ndarray, h: float) -> tuple[np.ndarray, float]:
     return f[:-1], float(f[-1])
 
 
-def bandwidths(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def bandwidths(
+    histograms: np.ndarray, counts: np.ndarray, noise_shares: np.ndarray | None = None
+) -> np.ndarray:
     """1.06 n^-0.2 (Silverman) by the sd of rows about the mean of their own side of the cut, where that of a
-    Gaussian halved at its mean counts as 1: in sds of all rows, at least LEAST_BANDWIDTH bins. (m,), from
-    histograms (m, 128) and their numbers of rows n (m,)."""
+    Gaussian halved at its mean counts as 1: in sds of all rows, at least LEAST_BANDWIDTH bins; and at least
+    the sd of the noise, but for that no more than by the sd of all rows. (m,), from histograms (m, 128),
+    their numbers of rows n (m,), and which part of the variance of all rows is noise (m,)."""
     squares = np.zeros(len(histograms))
     for side in (slice(None, HALF), slice(HALF, None)):
         h, at = histograms[:, side], CENTRES[side]
         squares += h @ at**2 - (h @ at) ** 2 / np.maximum(1, h.sum(axis=1))
     within = np.sqrt(np.maximum(squares, 0.0) / np.maximum(1, histograms.sum(axis=1)) / HALVED_GAUSSIAN)
     least: float = LEAST_BANDWIDTH / PER_SD
-    return np.maximum(1.06 * counts.astype(np.float64) ** -0.2 * within, least)
+    silverman = 1.06 * counts.astype(np.float64) ** -0.2
+    h = np.maximum(silverman * within, least)
+    return h if noise_shares is None else np.maximum(h, np.minimum(silverman, np.sqrt(noise_shares)))
 
 
 def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:

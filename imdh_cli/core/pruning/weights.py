@@ -63,6 +63,7 @@ class Splits:
         min_rows: int,
         on_piles: np.ndarray | None = None,
         copies: float = 0.0,
+        noise_shares: np.ndarray | None = None,
     ) -> Splits:
         """From the arrays that `prune` is given, judged at the usual threshold."""
         m = len(histograms)
@@ -73,7 +74,7 @@ class Splits:
         for ss in (squares, about_pivots):
             left, right = children(ss)
             gains.append(ss[:m] - left - right)
-        depths, excess = valley_depths(histograms, rows), excess_mass(histograms, rows)
+        depths, excess = valley_depths(histograms, rows, noise_shares), excess_mass(histograms, rows)
         excess = of_few(excess, depths, rows, np.minimum(*children(counts)))
         if on_piles is not None:
             excess = without_piles(excess, depths, histograms, on_piles)
