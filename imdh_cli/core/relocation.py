@@ -86,8 +86,8 @@ def ends_too_early(statistics: Statistics) -> bool:
     counts, _, _ = statistics.of_nodes()
     m = len(statistics.histograms)
     histograms, counts = statistics.histograms[m // 2 :], counts[m // 2 : m]
-    significant = pruning.excess_mass(histograms, counts) > pruning.SIGNIFICANT
-    return bool((significant & (pruning.valley_depths(histograms, counts) >= EMPTY)).any())
+    some = pruning.excess_mass(histograms, counts) > pruning.SIGNIFICANT
+    return bool((pruning.valley_depths(histograms[some], counts[some]) >= EMPTY).any())
 
 
 def _places(
