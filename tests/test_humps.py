@@ -115,6 +115,47 @@ def test_codes_and_round_numbers_are_one_cluster(name, draw, d):
     assert fit_rows(X, FitParams(n_init=1)).pruning.n_clusters == 1, name
 
 
+def mostly(rng: np.random.Generator, values: list[float], others: np.ndarray, part: float) -> np.ndarray:
+    """(rows,) of some values, and a part of others."""
+    rows = rng.choice(values, 4000)
+    return np.where(rng.random(len(rows)) < part, rng.choice(others, len(rows)), rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "others", "part"),
+    [
+        ([0, 6, 12, 18], np.arange(24), 0.03),  # hours of weather reports
+        ([1, 6, 12, 24], np.arange(1, 25), 0.06),  # packs
+        ([0, 1], np.linspace(0, 1, 51), 0.03),  # yes, no, and what a model fills in
+        ([30, 60, 90], np.linspace(5, 120, 4001), 0.08),  # minutes
+    ],
+)
+def test_values_that_nearly_all_rows_have_are_no_clusters_where_rare_ones_lie_between(values, others, part):
+    """They were as many, and clear."""
+    rng = np.random.default_rng(len(others))
+    column = mostly(rng, values, others, part)
+    _, counts = np.unique(column, return_counts=True)
+    assert np.count_nonzero(humps.often_met(counts)) == len(values)
+    which = rng.integers(0, 2, len(column))
+    for place, clusters in ((0, 1), (9, 2)):
+        X = np.column_stack([column, rng.normal(place * which), rng.normal(size=len(column))])
+        assert fit_rows(X, FitParams(n_init=1)).model.n_clusters == clusters
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [900, 5, 880, 4, 910],  # as few as ratings have: codes anyway
+        [900, 900, *[300] * 9],  # no few have nearly all
+        [*range(50, 1000, 50), *range(950, 0, -40), 3, 2, 1],  # the rare ones lie outside
+        [990, *[1] * 12],  # one value and a rest
+        [100, 300, 300, 90, 2, 1, 3, 120, 280, 310, 80],  # two groups of rounded numbers
+    ],
+)
+def test_columns_of_which_no_value_is_left_out(counts):
+    assert humps.often_met(np.array(counts)).all()
+
+
 def test_a_few_places_in_the_plane_are_no_codes():
     rng = np.random.default_rng(0)
     places = rng.standard_normal((5, 2))[rng.integers(0, 5, ROWS)]

@@ -26,7 +26,7 @@ from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
 from imdh_cli.core.coarse import Coarse
 from imdh_cli.core.copies import copies_per_row
-from imdh_cli.core.humps import are_places, room_without_spikes
+from imdh_cli.core.humps import are_places, often_met, room_without_spikes
 from imdh_cli.core.one_hot import OneHot, Seeker
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
 from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
@@ -85,11 +85,12 @@ class Dither:
             if _hardly_tied(column):
                 continue
             values, counts = np.unique(column, return_counts=True)
-            if len(piled := values_of(values, counts)):
+            often = often_met(counts)
+            if often.all() and len(piled := values_of(values, counts)):
                 piles.append((f, piled))
             if len(column) == len(at) and np.isin(values, (0.0, 1.0)).all():
                 levels.add(f, column)
-            if (rooms := _rooms(column, values, counts, places)) is not None:
+            if (rooms := _rooms(column, values, counts, often, places)) is not None:
                 found.append((f, rooms))
                 tied.append(counts)
         if not found:
@@ -204,16 +205,17 @@ def _hardly_tied(column: np.ndarray) -> bool:
 
 
 def _rooms(
-    column: np.ndarray, values: np.ndarray, counts: np.ndarray, places: bool
+    column: np.ndarray, values: np.ndarray, counts: np.ndarray, often: np.ndarray, places: bool
 ) -> tuple[float, float, np.ndarray, float, bool] | None:
     """Origin, bins per unit, rooms (128, 2), mean square of the noise and whether it is piled, of a column
     (n,), its values in ascending order (u,) and the rows of each; None where its values do not come again, or
-    it has one only. places : see `humps.are_places`."""
+    it has one only. often : see `humps.often_met`. places : see `humps.are_places`."""
     if not 2 <= len(values) <= TIED * len(column):
         return None
-    gaps = np.diff(values)
+    shaping, rows_of = values[often], counts[often]
+    gaps = np.diff(shaping)
     quartiles = np.quantile(column, (0.25, 0.75))
-    beside = counts[1:] + counts[:-1]
+    beside = rows_of[1:] + rows_of[:-1]
     far = max(FAR * _quantile(gaps, beside, 0.75), quartiles[1] - quartiles[0])
     gaps = np.minimum(gaps, far)
     room = np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
@@ -221,7 +223,8 @@ def _rooms(
     if not deviation > max(FLAT * np.abs(column).max(), 1e-130):  # no spread that doubles can divide by
         return None
     if not places:
-        room = room_without_spikes(values, counts, room, far)
+        room = room_without_spikes(shaping, rows_of, room, far)
+    room = np.stack([np.interp(values, shaping, side) for side in room.T], axis=1)
     origin, per_bin = column.mean() - REACH * deviation, PER_SD / deviation
     bins = np.clip(np.floor((values - origin) * per_bin), 0, BINS - 1).astype(np.int64)
     rows = np.bincount(bins, counts, BINS)
@@ -232,7 +235,7 @@ def _rooms(
         of_bins[:, side] = np.interp(np.arange(BINS), used, sums[used] / rows[used])
     below, above = of_bins[bins].T
     square = np.average((below**2 - below * above + above**2) / 3, weights=counts)
-    return origin, per_bin, of_bins, square, _piled(counts)
+    return origin, per_bin, of_bins, square, bool(often.all()) and _piled(counts)
 
 
 def _piled(counts: np.ndarray) -> bool:

@@ -10,12 +10,17 @@ values go up and down without saying anything of clusters:
     round numbers   ages told in tens, prices that end with 9: values at even distances that hold far more
                     rows than those around. They get so much room that the column has no more humps than
                     without what they hold too much.
+    often met       a few values that have nearly all rows, with rare ones in between: hours 0, 6, 12 and 18
+                    and now and then another, packs of 6, 12 and 24. The column is looked at as if it had only
+                    these, and what is in between gets room as they do. Of 48 tables of twelve such kinds,
+                    half of them with three blobs beside the column, 11 had the right number of clusters,
+                    with this 47.
 
 What humps a column has is seen in its histogram, of all rows and of parts of them, since a tree looks at ever
-smaller parts. Both rules were chosen on tables of codes without clusters, with classes that no column tells
-alone, and of rounded ages, prices and incomes, 10,000 rows of 20 kinds: where there were 5 to 37 clusters in
-one column and up to 38 in 20 columns of codes there is one in nearly all. On forty-five sets with known
-classes the scores stay within what seeds differ by, with the number of classes given a little above.
+smaller parts. The first two rules were chosen on tables of codes without clusters, with classes that no
+column tells alone, and of rounded ages, prices and incomes, 10,000 rows of 20 kinds: where there were 5 to 37
+clusters in one column and up to 38 in 20 columns of codes there is one in nearly all. On forty-five sets with
+known classes the scores stay within what seeds differ by, with the number of classes given a little above.
 """
 
 from __future__ import annotations
@@ -36,6 +41,8 @@ STANDS_UP = 2.0  # times the rows of the values around
 NO_ACCIDENT = 4.0  # roots of a value's rows
 EVEN, MOSTLY = 0.05, 0.8  # how near to multiples of the usual gap the others are, and how many of them
 HALVINGS = 8
+OFTEN, NEARLY_ALL = 0.01, 0.9  # the part of the rows that a value often met has, and all of these together
+RARE = 0.2  # times the rows of the two around it that a value between them has at most
 WINDOWS = [  # the parts of all rows in which a column is looked at
     (first / parts, (first + width) / parts)
     for parts, width in ((1, 1), (4, 2), (8, 2))
@@ -74,6 +81,24 @@ def room_without_spikes(values: np.ndarray, counts: np.ndarray, room: np.ndarray
             low = middle
     widened: np.ndarray = np.maximum(room, min(WIDER * high, most))
     return widened
+
+
+def often_met(counts: np.ndarray) -> np.ndarray:
+    """Which values of a column make it what it is, (u,) bool, by the rows of each in ascending order: all of
+    them; or of more than SCALE a few that have nearly all rows, if rare ones lie in most gaps between these.
+    Between two groups of rounded numbers there is one such gap, and none within them."""
+    everyone = np.ones(len(counts), dtype=bool)
+    often = counts >= OFTEN * counts.sum()
+    at = np.flatnonzero(often)
+    if len(counts) <= SCALE or not 2 <= len(at) <= MOST_CODES:
+        return everyone
+    if counts[at].sum() < NEARLY_ALL * counts.sum():
+        return everyone
+    between = at[0] + np.flatnonzero(~often[at[0] : at[-1]])
+    above = np.searchsorted(at, between)
+    rare = counts[between] <= RARE * np.minimum(counts[at[above - 1]], counts[at[above]])
+    apart = len(np.unique(above)) > (len(at) - 1) / 2
+    return often if apart and rare.all() else everyone
 
 
 def are_places(X: np.ndarray, rows: np.ndarray) -> bool:
