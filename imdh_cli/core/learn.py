@@ -231,6 +231,7 @@ class _Run:
         self._profiled = columns is not None
         self._count = count
         self.dither = Dither.none()
+        self._dither_is_told = params.learn.dither == "no"
         self.used = 0  # rows of the first epoch
         self.passes = 1
         self.starts = 1
@@ -382,7 +383,7 @@ class _Run:
         """Trees from several starts, side by side. This run goes on as that of the one that is kept."""
         found = self._take((False, 0))
         done = {} if found is None else dict(found.arrays)
-        self.dither = self._dither(X)
+        self._tell_dither(X)
         given_up = Event()
         runs = []
         for k in range(starts):
@@ -403,7 +404,8 @@ class _Run:
                 found=end,
                 given_up=given_up,
             )
-            run.passes, run.drawn, run.dither = self.passes, self.drawn, self.dither
+            run.passes, run.drawn = self.passes, self.drawn
+            run.dither, run._dither_is_told = self.dither, True
             runs.append(run)
         counters: list[Counter | None] = []
         with ThreadPoolExecutor(min(self.threads, starts)) as pool:
@@ -627,7 +629,7 @@ class _Run:
     def _start(self, X: np.ndarray) -> None:
         """A learner for rows of which the first are here."""
         learn = self.params.learn
-        self.dither = self._dither(X)
+        self._tell_dither(X)
         varying = np.flatnonzero(self.columns.square > 0)
         tree = Tree.start(
             learn.levels, self.d, start=learn.start, seed=self.params.seed, number=self.start, axes=varying
@@ -642,10 +644,10 @@ class _Run:
             sample=self._sample(),
         )
 
-    def _dither(self, X: np.ndarray) -> Dither:
+    def _tell_dither(self, X: np.ndarray) -> None:
         """By rows of which the first are here; trees from several starts have it in common."""
-        known = self.dither.any or self.params.learn.dither == "no"
-        return self.dither if known else Dither.of(X)
+        if not self._dither_is_told:
+            self.dither, self._dither_is_told = Dither.of(X), True
 
     def _go_on_from(self, state: LearnerState) -> None:
         self.learner = Learner.from_state(state, self.params, self.threads)

@@ -85,9 +85,11 @@ def ends_too_early(statistics: Statistics) -> bool:
     more clusters than two. Of fifty planted ones, those that 256 leaves miss are never cut apart."""
     counts, _, _ = statistics.of_nodes()
     m = len(statistics.histograms)
-    histograms, counts = statistics.histograms[m // 2 :], counts[m // 2 : m]
-    some = pruning.excess_mass(histograms, counts) > pruning.SIGNIFICANT
-    return bool((pruning.valley_depths(histograms[some], counts[some]) >= EMPTY).any())
+    last = np.flatnonzero(counts[m // 2 : m] > 0) + m // 2
+    worth, place, depth = np.empty(len(last)), np.empty(len(last), dtype=np.int64), np.empty(len(last))
+    judged = pruning.SIGNIFICANT, EMPTY, 0, valleys.make_work()
+    valleys.best_places(statistics.histograms[last], counts[last], *judged, worth, place, depth)
+    return bool(worth.any())
 
 
 def _places(
