@@ -58,6 +58,18 @@ def test_a_bound_for_the_keys_changes_nothing_or_the_sample_says_so(n, size, sai
     assert sample.complete
 
 
+@given(n=st.integers(0, 300), size=st.integers(1, 60), said=st.integers(0, 600), after=st.integers(0, 4))
+def test_an_expectation_changes_nothing_or_the_sample_says_so(n, size, said, after):
+    X = np.arange(2.0 * n).reshape(n, 2)
+    sample, expecting = UniformSample(size, 2, [3]), UniformSample(size, 2, [3])
+    for k, part in enumerate(np.array_split(X, 5)):
+        sample.add(part)
+        expecting.add(part)
+        if k == after:
+            expecting.expect(20 * said)
+    assert np.array_equal(expecting.rows(), sample.rows()) == expecting.complete
+
+
 def test_a_sample_of_a_file_of_which_most_rows_cannot_be_used(tmp_path):
     """More rows were expected below the bound than come: all are read once more."""
     X = np.random.default_rng(0).standard_normal((20_000, 2)) + 9.0 * np.repeat(

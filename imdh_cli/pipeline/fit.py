@@ -32,6 +32,8 @@ from imdh_cli.rows.sample import UniformSample, bound_for
 from imdh_cli.rows.source import IN_ORDER, ArrayRows
 from imdh_cli.sources.base import Source
 
+EARLY = 0.05  # of the rows that a sample is drawn from: if all of these can be used, most of the others can
+
 
 @dataclass
 class Fit:
@@ -190,11 +192,13 @@ def _drawn(rows: FeatureRows, params: FitParams, size: int) -> tuple[ColumnMomen
     d, seed = rows.n_features, [params.seed, 9, 0]
     columns = ColumnMoments(d)
     coming, n_rows = matrices()
-    known = n_rows is not None and rows.rereadable
-    sample = UniformSample(size, d, seed, bound=bound_for(size, n_rows or 0) if known else 1.0)
+    known = n_rows if n_rows is not None and rows.rereadable else 0
+    sample = UniformSample(size, d, seed, bound=bound_for(size, known))
     for X in coming:
         columns.add(X)
         sample.add(X)
+        if known and rows.tally.used == rows.tally.rows >= EARLY * known:
+            sample.expect(known)
     if not sample.complete:  # most rows could not be used
         sample = UniformSample(size, d, seed)
         for X in matrices()[0]:

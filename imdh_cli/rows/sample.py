@@ -10,6 +10,7 @@ from imdh_cli.compiled import kernel
 
 ROOM_BYTES, GROWTH = 256 << 20, 8  # that there is room for at first, and how many times as many later
 LIKELY, SPARE = 2.0, 100  # times the sample, and rows, that are expected below the bound of `bound_for`
+SURE = 1.1  # times the sample where all rows seem to be used: a hundred standard deviations of a million
 
 
 class UniformSample:
@@ -25,7 +26,7 @@ class UniformSample:
         self._size = size
         self._seed = seed
         self._rng = np.random.Generator(np.random.PCG64(seed))
-        self._first_bound = bound
+        self._expecting = bound < 1.0
         self._bound = bound  # rows with greater keys cannot be in the sample
         self._rows = np.empty((0, d))
         self._keys = np.empty(0)
@@ -34,7 +35,7 @@ class UniformSample:
     @property
     def complete(self) -> bool:
         """Whether these are the rows that a bound of 1 would have kept."""
-        return self._held >= min(self._size, self._met) or self._first_bound == 1.0
+        return self._held >= min(self._size, self._met) or not self._expecting
 
     def add(self, X: np.ndarray) -> None:
         """Take in rows (rows, d)."""
@@ -48,6 +49,13 @@ class UniformSample:
         self._met += len(X)
         if self._held > self._size + self._size // 2:
             self._reduce()
+
+    def expect(self, rows: int) -> None:
+        """So many rows come in all: others than are likely to be in the sample are not held from now on."""
+        bound = bound_for(self._size, rows, SURE)
+        if bound < self._bound:
+            self._keep(np.flatnonzero(self._keys[: self._held] < bound))
+            self._bound, self._expecting = bound, True
 
     def rows(self) -> np.ndarray:
         """The sample (k, d), in the order met; all rows where there were no more than `size`. It lies where
@@ -91,14 +99,17 @@ class UniformSample:
             return
         keys = self._keys[: self._held]
         self._bound = float(np.partition(keys, self._size - 1)[self._size - 1])
-        kept = np.flatnonzero(keys <= self._bound)[: self._size]
-        keys[: self._size] = keys[kept]
+        self._keep(np.flatnonzero(keys <= self._bound)[: self._size])
+
+    def _keep(self, kept: np.ndarray) -> None:
+        """Let go of all rows but some, (k,) int64, ascending."""
+        self._held = len(kept)
+        self._keys[: self._held] = self._keys[kept]
         kernel.move_up(self._rows, kept)
-        self._held = self._size
 
 
-def bound_for(size: int, rows: int) -> float:
+def bound_for(size: int, rows: int, likely: float = LIKELY) -> float:
     """A bound below which there are keys enough, as a rule, if half of so many rows are met: then no more
     than twice the sample is copied. Without it that goes on until the least keys are known to be among those
     held."""
-    return min(1.0, (LIKELY * size + SPARE) / max(rows, 1))
+    return min(1.0, (likely * size + SPARE) / max(rows, 1))
