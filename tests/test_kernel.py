@@ -548,3 +548,20 @@ def test_powers_from_tables_are_powers(exponent):
     powers = kernel.make_powers(exponent, exponent)
     for t in [1, 2, 3, 7, 1000, 1001, 123_456_789, 2**40 + 12_345]:
         assert kernel._power(float(t), powers[0]) == pytest.approx(t**-exponent, rel=1e-13)
+
+
+@pytest.mark.parametrize(("n", "values"), [(0, 1), (1, 1), (300, 10), (16_384, 40), (16_384, 10**6)])
+def test_cells_that_come_again_are_counted_and_hardly_any_others(n, values):
+    rng = np.random.default_rng(n + values)
+    column = rng.standard_normal(values)[rng.integers(0, values, n)]
+    seen, met = np.empty(kernel.SEEN, dtype=np.int64), np.empty(1, dtype=np.int64)
+    kernel.count_met(column, seen, met)
+    again = n - len(np.unique(column))
+    by_chance = (n - again) ** 2 / 2 / 2**kernel.SEEN_BITS
+    assert again <= met[0] <= again + by_chance + 5 * math.sqrt(by_chance + 1)
+
+
+def test_the_two_zeros_are_one_value():
+    seen, met = np.empty(kernel.SEEN, dtype=np.int64), np.empty(1, dtype=np.int64)
+    kernel.count_met(np.array([0.0, -0.0, 1.0]), seen, met)
+    assert met[0] == 1

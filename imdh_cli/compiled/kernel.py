@@ -47,6 +47,8 @@ from imdh_cli.compiled.native_cache import compiled as _compiled
 
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 MOST_CODES = 20  # distinct values of a column that are kept
+SEEN_BITS = 21  # of a hash: of 16,384 different values 64 fall on the bit of another
+SEEN = 1 << (SEEN_BITS - 6)
 TOGETHER = 16  # rows that `descend` takes down the tree side by side
 TURNED = 8  # rows that `turn` makes at a time
 LANES = 8  # rows that `learn` takes a step with at once: a vector of float64 in AVX-512, two in AVX2
@@ -700,6 +702,25 @@ def dither_one_hot(X, simplices, key, first_row, out):
                 before += x * simplices.later[at]
                 if f >= 0:
                     out[row, f] = x
+
+
+@_compiled()
+def count_met(column, seen, met):
+    """How many cells of a column (n,) have a value that was met before, or perhaps some more: values that
+    fall on one bit of a hash table are not told apart. No cell is NaN.
+
+    seen : (SEEN,) int64, work. met : (1,) int64, out.
+    """
+    seen[:] = 0
+    n = 0
+    for k in range(column.shape[0]):
+        bits = np.float64(column[k] + 0.0).view(np.uint64)  # -0.0 is 0.0
+        place = (bits * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - SEEN_BITS)
+        word = np.int64(place >> np.uint64(6)) & NATURAL
+        bit = np.int64(1) << np.int64(place & np.uint64(63))
+        n += 1 if seen[word] & bit else 0
+        seen[word] |= bit
+    met[0] = n
 
 
 @_compiled()
