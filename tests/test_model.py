@@ -42,7 +42,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
     pivots = rng.normal(size=(n, d))
     offsets = rng.normal(size=m)
     names = [f"x{j}" for j in range(d)]
-    sizes = {"n": n, "m": m, "d": d, "L": m + 1, "c": 2, "e": min(2, d), "q": min(1, d - 1), "p": 3}
+    sizes = {"n": n, "m": m, "d": d, "L": m + 1, "c": 2, "e": min(2, d), "q": min(1, d - 1), "p": 3, "w": 2}
     return Model(
         feature_names=names,
         center=rng.normal(size=d),
@@ -96,6 +96,8 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
             "hot_shares": np.array([0.25, 0.5])[: sizes["e"]],
             "coarse_columns": np.array([0])[: sizes["q"]],
             "coarse_finer": np.array([d - 1])[: sizes["q"]],
+            "spike_columns": np.array([0, d - 1]),
+            "spike_moved": np.array([0.5, 1.0]),
             "pile_columns": np.array([0, 0, d - 1]),
             "histograms_on_piles": histograms // 2,
         },
@@ -552,6 +554,8 @@ def test_a_tree_that_is_not_full_or_too_deep_is_refused(model, path, splits):
         ({"hot_shares": np.array([0.8, 0.8])}, "hot_shares of a group sum up"),
         ({"hot_shares": np.array([0.8, -0.1])}, "hot_shares must not be negative"),
         ({"copies": np.array([1.5])}, "copies must be 1 at most"),
+        ({"spike_moved": np.array([0.5, 1.5])}, "spike_moved must be 1 at most"),
+        ({"spike_columns": np.array([0, 99])}, "spike_columns must be between 0 and"),
     ],
 )
 def test_what_cannot_be_of_columns_with_noise_is_refused(model, path, changes, wrong):

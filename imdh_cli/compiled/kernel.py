@@ -640,6 +640,29 @@ def dither(X, columns, origins, per_bin, rooms, key, first_row, out):
             out[row, f] = x + (u * (below + rooms[k, place, 1]) - below)
 
 
+@_compiled()
+def move_spikes(X, columns, values, moved, quantiles, key, first_row, out):
+    """Take some cells that hold a spike's value as others (see core.spikes).
+
+    X, out : (rows, d). columns (s,) int64, values (s,) : of each spike. moved : (s,), the part of its cells,
+    in (0, 1]. quantiles : (s, 129), of what they are taken from. key, first_row : see `dither`; the key is
+    inverted, so that what a cell is taken as does not depend on the noise of its value.
+    """
+    rows, d = X.shape
+    for row in range(rows):
+        counter = np.uint64(first_row + row) * np.uint64(d)
+        for k in range(columns.shape[0]):
+            f = columns[k]
+            if X[row, f] != values[k]:
+                continue
+            u = _uniform(~key[0], counter + np.uint64(f))
+            if u < moved[k]:
+                place = u / moved[k] * (quantiles.shape[1] - 1)
+                low = np.int64(place)
+                step = quantiles[k, low + 1] - quantiles[k, low]
+                out[row, f] = quantiles[k, low] + (place - low) * step
+
+
 class Simplices(NamedTuple):
     """Groups of one-hot columns (see core.one_hot).
 

@@ -7,8 +7,8 @@ to either side. A valley wider than the steps of its column stays one, and a col
 The room of a value is that in a sample of the first rows, where a gap counts for no more than FAR times what
 three of four rows have beside them, or than the middle half of the rows: a code of -99999 makes no room.
 Codes of kinds of things, and round numbers, get more room (see humps); the columns that a text column makes
-are spread over the room between all its levels (see one_hot), and a column of classes of another one goes
-along with that (see coarse).
+are spread over the room between all its levels (see one_hot), a column of classes of another one goes along
+with that (see coarse), and what single values have too much is taken as other rows' (see spikes).
 
 The noise is a function of a key, the row's place in the order met, and the column: it depends neither on how
 rows came in batches nor on threads. Labels, moments and counts are of the rows as they are.
@@ -19,18 +19,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, PER_SD, REACH
 from imdh_cli.compiled.native_cache import prepared
+from imdh_cli.core import spikes
 from imdh_cli.core.coarse import Coarse
 from imdh_cli.core.copies import copies_per_row
-from imdh_cli.core.humps import are_places, often_met, room_without_spikes
+from imdh_cli.core.humps import are_places, half_way, often_met, room_without_spikes
 from imdh_cli.core.one_hot import OneHot, Seeker
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
+from imdh_cli.core.spikes import Spikes
 from imdh_cli.core.tree import FLAT, FrozenTree, Scaling
 
 SAMPLE_ROWS = 16_384  # that the rooms of values are told from
@@ -48,8 +50,8 @@ class Dither:
     * per_bin, 128 of them, the ends clamped. rooms : (c, 128, 2), how far noise goes below and above the
     values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part of the
     rows lies on piles. piles : of all columns, those without noise too. one_hot : which of the columns are
-    the levels of one, and spread together. coarse : which are classes of another column. copies : what n rows
-    that are copies count for (see copies).
+    the levels of one, and spread together. coarse : which are classes of another column. spikes : the single
+    values that are taken as others. copies : what n rows that are copies count for (see copies).
     """
 
     columns: np.ndarray
@@ -62,6 +64,7 @@ class Dither:
     one_hot: OneHot = field(default_factory=OneHot.none)
     copies: float = 0.0
     coarse: Coarse = field(default_factory=Coarse.none)
+    spikes: Spikes = field(default_factory=Spikes.none)
 
     @property
     def any(self) -> bool:
@@ -81,7 +84,8 @@ class Dither:
     def of(cls, X: np.ndarray) -> Dither:
         """By rows (n, d) as they are, of which a sample is taken at even distances."""
         at = np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)
-        found, piles, tied = [], [], []
+        found: list[tuple[Any, ...]] = []
+        piles, moved, tied = [], [], []
         places, levels = are_places(X, at), Seeker()
         seen = prepared(np.empty(kernel.SEEN, dtype=np.int64))
         for f, column in _columns(X, at):
@@ -89,36 +93,43 @@ class Dither:
                 continue
             values, counts = np.unique(column, return_counts=True)
             often = often_met(counts)
-            if often.all() and len(piled := values_of(values, counts)):
+            spiky = spikes.find(values, counts) if often.all() and not places else None
+            others = counts if spiky is None else spiky.rest
+            if often.all() and len(piled := values_of(values, others)):
                 piles.append((f, piled))
             if len(column) == len(at) and np.isin(values, (0.0, 1.0)).all():
                 levels.add(f, column)
-            if (rooms := _rooms(column, values, counts, often, places)) is not None:
-                found.append((f, rooms))
+            noise = _rooms(column, values, counts, often, places)
+            if noise is not None:
                 tied.append(counts)
+            if spiky is not None:
+                moved.append((f, spiky))
+                noise = noise or _Noise(0.0, 0.0, np.zeros((BINS, 2)), 0.0)
+                noise = noise._replace(square=noise.square + spiky.square)
+            if noise is not None:
+                found.append((f, *noise, bool(often.all()) and _piled(others)))
         if not found:
             return cls.none(Piles.of(piles))
-        origins, per_bin, rooms, squares, piled = zip(*(parts for _, parts in found), strict=True)
-        columns = np.array([f for f, _ in found], dtype=np.int64)
+        columns, origins, per_bin, rooms, squares, piled = map(np.array, zip(*found, strict=True))
         one_hot = OneHot.none() if places else levels.found(X.shape[1])
-        mean_squares = np.array(squares)
-        mean_squares[np.searchsorted(columns, one_hot.columns)] = one_hot.squares
+        squares[np.searchsorted(columns, one_hot.columns)] = one_hot.squares
         own = cls(
             columns,
-            np.array(origins),
-            np.array(per_bin),
-            np.array(rooms),
-            mean_squares,
-            np.array(piled),
+            origins,
+            per_bin,
+            rooms,
+            squares,
+            piled,
             Piles.of(piles),
             one_hot,
             copies_per_row(X, at, tied),
+            spikes=Spikes.of(moved),
         )
         if places:
             return own
         noisy = own.apply(X[at], np.uint64(0), 0)
         coarse = Coarse.of(X[at], noisy, np.setdiff1d(columns, one_hot.columns))
-        mean_squares[np.searchsorted(columns, coarse.columns)] = 0.0  # a line has the column's own spread
+        squares[np.searchsorted(columns, coarse.columns)] = 0.0  # a line has the column's own spread
         return replace(own, coarse=coarse)
 
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int) -> np.ndarray:
@@ -129,6 +140,8 @@ class Dither:
         kernel.dither(
             X, self.columns, self.origins, self.per_bin, self.rooms, np.array([key]), first_row, out
         )
+        if self.spikes.any:
+            self.spikes.apply(X, key, first_row, out)
         if self.one_hot.any:
             self.one_hot.apply(X, key, first_row, out)
         if self.coarse.any:
@@ -166,6 +179,7 @@ class Dither:
             "dither_piled": self.piled.astype(np.int64),
             **self.one_hot.state(),
             **self.coarse.state(),
+            **self.spikes.state(),
             **({"copies": np.array([self.copies])} if self.copies > 0.0 else {}),
             **piles,
         }
@@ -180,7 +194,7 @@ class Dither:
         columns, origins, per_bin, rooms, squares, piled = (state[f"dither_{name}"] for name in names)
         one_hot, copies = OneHot.restored(state), float(state.get("copies", [0.0])[0])
         noise = columns, origins, per_bin, rooms, squares, piled > 0
-        return cls(*noise, piles, one_hot, copies, Coarse.restored(state))
+        return cls(*noise, piles, one_hot, copies, Coarse.restored(state), Spikes.restored(state))
 
 
 def noise_key(seed: int, *, epoch: int | None) -> np.uint64:
@@ -215,12 +229,21 @@ def _hardly_tied(column: np.ndarray, seen: Any) -> bool:
     return not (ordered[most - 1 :] == ordered[: n - most + 1]).any()
 
 
+class _Noise(NamedTuple):
+    """Of one column: origin and bins per unit, rooms (128, 2), mean square, as `Dither` has them."""
+
+    origin: float
+    per_bin: float
+    rooms: np.ndarray
+    square: float
+
+
 def _rooms(
     column: np.ndarray, values: np.ndarray, counts: np.ndarray, often: np.ndarray, places: bool
-) -> tuple[float, float, np.ndarray, float, bool] | None:
-    """Origin, bins per unit, rooms (128, 2), mean square of the noise and whether it is piled, of a column
-    (n,), its values in ascending order (u,) and the rows of each; None where its values do not come again, or
-    it has one only. often : see `humps.often_met`. places : see `humps.are_places`."""
+) -> _Noise | None:
+    """The noise of a column (n,), its values in ascending order (u,) and the rows of each; None where its
+    values do not come again, or it has one only. often : see `humps.often_met`. places : see
+    `humps.are_places`."""
     if not 2 <= len(values) <= TIED * len(column):
         return None
     shaping, rows_of = values[often], counts[often]
@@ -228,8 +251,7 @@ def _rooms(
     quartiles = np.quantile(column, (0.25, 0.75))
     beside = rows_of[1:] + rows_of[:-1]
     far = max(FAR * _quantile(gaps, beside, 0.75), quartiles[1] - quartiles[0])
-    gaps = np.minimum(gaps, far)
-    room = np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
+    room = half_way(shaping, far)
     deviation = column.std()
     if not deviation > max(FLAT * np.abs(column).max(), 1e-130):  # no spread that doubles can divide by
         return None
@@ -246,7 +268,7 @@ def _rooms(
         of_bins[:, side] = np.interp(np.arange(BINS), used, sums[used] / rows[used])
     below, above = of_bins[bins].T
     square = np.average((below**2 - below * above + above**2) / 3, weights=counts)
-    return origin, per_bin, of_bins, square, bool(often.all()) and _piled(counts)
+    return _Noise(origin, per_bin, of_bins, square)
 
 
 def _piled(counts: np.ndarray) -> bool:

@@ -61,11 +61,11 @@ def room_without_spikes(values: np.ndarray, counts: np.ndarray, room: np.ndarray
     modes = humps(values, counts, room)
     if modes.max() == 1:
         return room
-    smooth = np.minimum(counts, _around(counts))
+    smooth = np.minimum(counts, around(counts))
     most = min((values[-1] - values[0]) / 2, far)  # where all rooms meet in the middle
-    if _are_codes(smooth, int(modes.max())):
+    if are_codes(smooth, int(modes.max())):
         least = np.ones_like(modes)
-    elif (gaps := _between_round_numbers(values, counts, smooth)) is not None:
+    elif (gaps := between_round_numbers(values, counts, smooth)) is not None:
         least = humps(values, smooth, room)
         most = min(most, float(np.median(gaps)))
     else:
@@ -149,26 +149,39 @@ def _modes(histograms: np.ndarray, rows: np.ndarray, work: valleys.Work) -> np.n
     return modes
 
 
-def _around(counts: np.ndarray) -> np.ndarray:
+def around(counts: np.ndarray) -> np.ndarray:
     """Of each value the median of its rows and those of the two on either side, (u,)."""
     padded = np.pad(counts, 2, mode="reflect")
     median: np.ndarray = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
     return median
 
 
-def _are_codes(smooth: np.ndarray, modes: int) -> bool:
+def no_accident(counts: np.ndarray, smooth: np.ndarray) -> np.ndarray:
+    """Which values have more rows (u,) than so many (u,) by more than chance, (u,) bool."""
+    more: np.ndarray = counts - smooth > NO_ACCIDENT * np.sqrt(counts)
+    return more
+
+
+def half_way(values: np.ndarray, most: float = np.inf) -> np.ndarray:
+    """The room below and above each value in ascending order, half way to its neighbours, (u, 2). No gap
+    counts for more than `most`."""
+    gaps = np.minimum(np.diff(values), most)
+    return np.stack([np.append(gaps[0], gaps), np.append(gaps, gaps[-1])], axis=1) / 2
+
+
+def are_codes(smooth: np.ndarray, modes: int) -> bool:
     """By the rows of values (u,), none more than around."""
     if len(smooth) <= SCALE:
         return True
     total = max(float(smooth.sum()), 1.0)
-    rough = np.abs(smooth - _around(smooth)).sum() / total
+    rough = np.abs(smooth - around(smooth)).sum() / total
     by_accident = 2 * np.sqrt(smooth).sum() / total
     return len(smooth) <= MOST_CODES and rough > max(ROUGH if modes > 2 else ROUGH_PAIR, by_accident)
 
 
-def _between_round_numbers(values: np.ndarray, counts: np.ndarray, smooth: np.ndarray) -> np.ndarray | None:
+def between_round_numbers(values: np.ndarray, counts: np.ndarray, smooth: np.ndarray) -> np.ndarray | None:
     """The gaps between values that stand up, (s - 1,), if these are many and at even distances."""
-    spikes = (counts > STANDS_UP * smooth) & (counts - smooth > NO_ACCIDENT * np.sqrt(counts))
+    spikes = (counts > STANDS_UP * smooth) & no_accident(counts, smooth)
     if np.count_nonzero(spikes[1:-1]) < SPIKES:
         return None
     gaps = np.diff(values[spikes])

@@ -9,11 +9,12 @@ from typing import Annotated, NamedTuple, get_type_hints
 import numpy as np
 
 from imdh_cli.compiled.histogram import BINS
+from imdh_cli.core.spikes import POINTS
 
 
 class ArraySpec(NamedTuple):
     """dtype as NumPy writes it; shape in numbers and letters: d features, m splits, n nodes, L leaves, c
-    columns that are dithered, e that are levels of one, p values that are piles."""
+    columns that are dithered, e that are levels of one, p values that are piles, w that are spikes."""
 
     dtype: str
     shape: tuple[str | int, ...]
@@ -68,6 +69,11 @@ class LearnerState:
     coarse_columns: Annotated[Array | None, "<i8", "q"] = None
     coarse_finer: Annotated[Array | None, "<i8", "q"] = None
     coarse_lines: Annotated[Array | None, "<f8", "q", 2] = None
+    # Single values that far more rows have than those around (see core.spikes).
+    spike_columns: Annotated[Array | None, "<i8", "w"] = None
+    spike_values: Annotated[Array | None, "<f8", "w"] = None
+    spike_moved: Annotated[Array | None, "<f8", "w"] = None
+    spike_quantiles: Annotated[Array | None, "<f8", "w", POINTS] = None
     copies: Annotated[Array | None, "<f8", 1] = None  # of rows (see core.copies)
     # The values that hold far more rows than their neighbours (see core.piles).
     pile_columns: Annotated[Array | None, "<i8", "p"] = None
@@ -107,7 +113,14 @@ SPECS = {
     for name, hint in get_type_hints(LearnerState, include_extras=True).items()
     if hasattr(hint, "__metadata__")
 }
-NOISE = ("dither_", "hot_", "coarse_", "copies", "pile_")  # how the names begin of what rows are counted with
+NOISE = (
+    "dither_",
+    "hot_",
+    "coarse_",
+    "spike_",
+    "copies",
+    "pile_",
+)  # how the names begin of what rows are counted with
 # Noise, piles and which cells are far are what they were.
 FORMERLY = [name for name in SPECS if not name.startswith((*NOISE, "far_"))]
 SCHEMA = SPECS | {FORMER + name: SPECS[name] for name in FORMERLY}

@@ -56,6 +56,7 @@ TOGETHER = {
         ("dither_", "the noise"),
         ("hot_", "the one-hot columns"),
         ("coarse_", "the columns of classes"),
+        ("spike_", "the spikes"),
         ("pile_", "the piles"),
         ("far_", "far cells"),
         (FORMER, "the tree before cuts were moved"),
@@ -154,11 +155,13 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     _check_offsets(arrays)
     _check_moments(arrays)
     _check_histograms(arrays["histograms"], arrays["counts"])
-    for name in ("dither_columns", "hot_columns", "coarse_columns", "coarse_finer", "pile_columns"):
-        if name in arrays:
+    for name in SCHEMA:
+        if name.endswith(("_columns", "_finer")) and name in arrays:
             _check_range(name, arrays[name], 0, len(names) - 1)
     _check_one_hot(arrays)
     _check_coarse(arrays)
+    if "spike_moved" in arrays and not (arrays["spike_moved"] <= 1.0).all():
+        _fault("spike_moved must be 1 at most")
     if "copies" in arrays and not arrays["copies"][0] <= 1.0:
         _fault("copies must be 1 at most")
     if "histograms_on_piles" in arrays and (arrays["histograms_on_piles"] > arrays["histograms"]).any():
@@ -179,8 +182,8 @@ def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
         shape = headers[name].shape if name in headers else (0,)
         return shape[0] if len(shape) == 1 else 0
 
-    own = {"c": "dither_columns", "e": "hot_columns", "q": "coarse_columns", "p": "pile_columns"}
-    free = {size: length(name) for size, name in own.items()}
+    own = {"c": "dither", "e": "hot", "q": "coarse", "w": "spike", "p": "pile"}
+    free = {size: length(f"{what}_columns") for size, what in own.items()}
     return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1, **free}
 
 
