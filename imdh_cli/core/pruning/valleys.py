@@ -21,7 +21,13 @@ EMPTY = 0.8  # depth of a valley that is nearly empty
 RARE = 9  # times the rows of the lesser side: where that is less than n, it stands for n
 LEAST_ROWS = 4
 BEYOND = HALF  # bins that an end bin is taken to be wide, as it holds all that lies beyond
-_WIDE_CENTRES = (np.arange(BINS + 2 * BEYOND - 2) + 1.5 - HALF - BEYOND) / PER_SD
+# With the end bins spread out as far as that: whose bin each is, and what part of it.
+_OF_BIN = np.clip(np.arange(BINS + 2 * BEYOND - 2) - BEYOND + 1, 0, BINS - 1)
+_PARTS = np.where((_OF_BIN == 0) | (_OF_BIN == BINS - 1), float(BEYOND), 1.0)
+_WIDE_CENTRES = (np.arange(len(_OF_BIN)) + 1.5 - HALF - BEYOND) / PER_SD
+# How far from these the bins' centres and the cut are, in half bins: a weight is told once for a distance.
+_APART = (np.abs(np.append(CENTRES, 0.0)[:, None] - _WIDE_CENTRES) * (2 * PER_SD)).astype(np.intp)
+_DISTANCES = np.arange(_APART.max() + 1) / (2 * PER_SD)
 
 
 def valley_depths(
@@ -46,12 +52,11 @@ def smooth(histogram: np.ndarray, rows: int) -> tuple[np.ndarray, float]:
 
 
 def _smooth(histogram: np.ndarray, h: float) -> tuple[np.ndarray, float]:
-    at = np.append(CENTRES, 0.0)
     total = max(1.0, float(histogram.sum())) * h * np.sqrt(2.0 * np.pi)
-    ends = np.full((2, BEYOND), histogram[[0, -1], None] / BEYOND)
-    wide = np.concatenate([ends[0], histogram[1:-1], ends[1]])
+    wide = histogram[_OF_BIN] / _PARTS
     used = np.flatnonzero(wide)
-    f = np.exp(-0.5 * ((at[:, None] - _WIDE_CENTRES[None, used]) / h) ** 2) @ (wide[used] / total)
+    weights = np.exp(-0.5 * (_DISTANCES / h) ** 2)
+    f = weights.take(_APART.take(used, axis=1)) @ (wide[used] / total)
     return f[:-1], float(f[-1])
 
 
