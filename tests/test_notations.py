@@ -61,10 +61,16 @@ def months(rng: np.random.Generator) -> np.ndarray:
     return rng.integers(2019, 2025, ROWS) * 100 + rng.integers(1, 13, ROWS)
 
 
+def times(rng: np.random.Generator) -> np.ndarray:
+    minutes = rng.integers(0, 1440, ROWS)
+    return (minutes // 60 * 100 + minutes % 60) * 100 + rng.integers(0, 60, ROWS)
+
+
 NUMBERED = {
     "day": days,
     "month": months,
     "year": lambda r: r.integers(2019, 2025, ROWS) * 1_000_000 + r.integers(0, 30_000, ROWS),
+    "clock": lambda r: times(r) // 100,
 }
 ORDINARY = {
     "normal": lambda r: r.normal(size=ROWS),
@@ -79,6 +85,10 @@ ORDINARY = {
     "few days": lambda r: r.choice([20240131, 20240229, 20240331], ROWS),
     "prices": lambda r: np.rint(r.lognormal(12.2, 0.1, ROWS)),
     "fractions": lambda r: months(r) + 0.5,
+    "four digits": lambda r: r.integers(0, 2360, ROWS),
+    "six digits of a day": lambda r: r.integers(0, 86_400, ROWS),
+    "whole hours": lambda r: r.integers(0, 24, ROWS) * 100,
+    "small counts": lambda r: np.rint(r.lognormal(2.2, 0.8, ROWS)),
     "all missing": lambda r: np.full(ROWS, np.nan),
 }
 
@@ -90,7 +100,7 @@ def test_dates_are_found_among_missing_cells_and_a_few_others(kind: str) -> None
     x[::3] = np.nan
     x[1:10:3] = 99999999
     assert found(x) == [Notation(kind, (0,))]
-    x[1::30] = 5
+    x[1::30] = 77
     assert found(x) == []
     assert notations(NUMBERED[kind](RNG(0))[:, None].astype(float), np.array([True])) == []
 
@@ -99,6 +109,10 @@ def test_dates_are_found_among_missing_cells_and_a_few_others(kind: str) -> None
 def test_ordinary_numbers_are_none(name: str) -> None:
     for seed in range(5):
         assert found(ORDINARY[name](RNG(seed))) == []
+
+
+def test_times_with_seconds_are_found() -> None:
+    assert found(times(RNG(0)).astype(float)) == [Notation("clock", (0,))]
 
 
 def test_sine_and_cosine_are_found_and_what_is_near_them_is_not() -> None:
@@ -145,6 +159,14 @@ SAID = {
     "year": 'warning: "when" (numbers that begin with a year): gaps between years are gaps of the notation; '
     "leave it out (-x when)",
 }
+
+
+def test_times_are_warned_of(tmp_path: Path) -> None:
+    data = parquet(tmp_path / "t.parquet", fields(when=NUMBERED["clock"](RNG(0))))
+    assert (
+        'warning: "when" (times of day written as numbers, HHMM): gaps between hours are gaps of the '
+        "notation; leave it out (-x when), or count minutes from midnight"
+    ) in imdh("fit", data, "-o", tmp_path / "m.npz", "--n-init", "1").err
 
 
 @pytest.mark.parametrize("kind", SAID)

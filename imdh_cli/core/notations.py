@@ -1,8 +1,8 @@
 """Raw rows -> columns of numbers that are a notation of something else, whose distances are not its own.
 
-A date as 20240131: a day and the next are 1 apart, or 70 at the end of a month and 8870 at that of a year. An
-angle as its sine and cosine: a circle, whose rows crowd at both ends of each of the two. Valleys that a
-notation makes are as deep as any.
+A date as 20240131: a day and the next are 1 apart, or 70 at the end of a month and 8870 at that of a year. A
+time of day as 1545: between 1559 and 1600 there is nothing. An angle as its sine and cosine: a circle, whose
+rows crowd at both ends of each of the two. Valleys that a notation makes are as deep as any.
 
 Designed on planted tables; in 1,821 columns of numbers of 47 public tables none was found, and none is there.
 """
@@ -15,10 +15,12 @@ from typing import Literal
 
 import numpy as np
 
-Kind = Literal["day", "month", "year", "circle"]
+Kind = Literal["day", "month", "year", "clock", "circle"]
 
 MOST = 0.99  # of the cells of a column that have a number, or of the rows of two: those that are a notation
-DISTINCT = 12  # dates
+DISTINCT = 12  # dates, and minutes of times
+HOURS, TIMES = 6, 60  # of times that are different; HHMMSS ends at
+DAY = 240_000
 YEARS = 1900, 2100  # of dates, and
 NUMBERED = 1990, 2035  # of longer numbers, hardly one of which begins with them by chance,
 CONSECUTIVE = 0.75  # of the years from the first to the last
@@ -34,7 +36,8 @@ MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 class Notation:
     """Columns of the matrix that are one.
 
-    kind : day (YYYYMMDD), month (YYYYMM), year (and four or more further digits), or circle (of two columns).
+    kind : day (YYYYMMDD), month (YYYYMM), year (and four or more further digits), clock (HHMM or HHMMSS), or
+    circle (of two columns).
     """
 
     kind: Kind
@@ -45,10 +48,14 @@ def notations(sample: np.ndarray, skip: np.ndarray) -> list[Notation]:
     """Those in rows (n, d) with NaN for a cell to be filled. skip : (d,) bool, columns not looked at."""
     some = np.count_nonzero(~np.isnan(sample), axis=0)
     large = np.count_nonzero(sample > 100 * YEARS[0], axis=0)
+    within = np.count_nonzero((sample >= 0) & (sample < DAY), axis=0)
     found = []
-    for j in np.flatnonzero(~skip & (some > 0) & (large >= MOST * some)).tolist():
+    for j in np.flatnonzero(~skip & (some > 0) & (np.maximum(large, within) >= MOST * some)).tolist():
         x = sample[:, j]
-        kind = _date(x[~np.isnan(x)])
+        x = x[~np.isnan(x)]
+        kind: Kind | None = "clock" if _are_times(x) else None
+        if kind is None and large[j] >= MOST * some[j]:
+            kind = _date(x)
         if kind is not None:
             found.append(Notation(kind, (j,)))
     return found + [Notation("circle", pair) for pair in _circles(sample, skip)]
@@ -71,6 +78,18 @@ def _date(x: np.ndarray) -> Kind | None:
     consecutive = len(different) >= CONSECUTIVE * (different[-1] - different[0] + 1)
     filled = np.quantile(rest[numbered], MOST) >= FILLED * room
     return "year" if len(different) >= 2 and consecutive and not filled else None
+
+
+def _are_times(x: np.ndarray) -> bool:
+    """Whether the numbers of a column (n,) are HHMM or HHMMSS, most of them after one o'clock: small counts
+    have hardly any digits of hours."""
+    for minute in (1, 100):  # what a minute counts for
+        hours, minutes = np.divmod(x // minute, 100)
+        times = (x == np.floor(x)) & (hours >= 0) & (hours < 24) & (minutes < 60) & (x % minute < 60)
+        enough = _several(x, TIMES) and _several(hours, HOURS) and _several(minutes, DISTINCT)
+        if enough and np.median(hours) >= 1 and np.count_nonzero(times) >= MOST * len(x):
+            return True
+    return False
 
 
 def _days(x: np.ndarray) -> np.ndarray:

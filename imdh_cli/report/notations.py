@@ -12,6 +12,7 @@ WHAT = {
     "day": "dates written as numbers, YYYYMMDD",
     "month": "months written as numbers, YYYYMM",
     "year": "numbers that begin with a year",
+    "clock": "times of day written as numbers, HHMM",
     "circle": "sine and cosine of an angle",
 }
 
@@ -32,6 +33,11 @@ def warning(notation: Mapping[str, Any], to_do: str | None = None) -> str:
         )
     if notation["kind"] == "year":
         return f"{_described(notation)}: gaps between years are gaps of the notation; {to_do}"
+    if notation["kind"] == "clock":
+        return (
+            f"{_described(notation)}: gaps between hours are gaps of the notation; {to_do}, or count minutes "
+            "from midnight"
+        )
     return (
         f"{_described(notation)}: gaps between months and years are gaps of the notation; {to_do}, or count "
         "days or months from a fixed one"
