@@ -70,7 +70,7 @@ def some(rng: np.random.Generator, part: float, of: object, others: object) -> n
 
 
 NONE = {
-    "at the ends of the rest": lambda rng: np.clip(rng.normal(50, 12, ROWS), 40, 60),
+    "at one end": lambda rng: np.maximum(rng.normal(50, 12, ROWS), 40),
     "in a gap": lambda rng: some(rng, 0.3, 50.0, rng.choice([20, 80], ROWS) + rng.normal(size=ROWS)),
     "hardly a rest": lambda rng: some(rng, 0.8, 50.0, rng.normal(50, 12, ROWS)),
     "not much more": lambda rng: some(rng, 0.05, 15.0, rng.integers(0, 31, ROWS)),
@@ -101,6 +101,40 @@ def test_defaults_and_filled_in_values_are_no_clusters(name, groups):
     assert model.n_clusters == groups
     if groups > 1:
         assert adjusted_rand_score(which, labels(model, X)) > 0.98
+
+
+CUT = {
+    "scale": lambda rng: np.clip(np.rint(rng.normal(50, 42, ROWS)), 0, 100),
+    "sensor": lambda rng: np.clip(rng.standard_normal(ROWS), -0.8, 1.0),
+    "amounts": lambda rng: np.clip(rng.lognormal(0, 0.7, ROWS), 0.5, 2),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_rows_at_two_ends_are_spread_outwards_as_densely_as_inside(name):
+    X = CUT[name](np.random.default_rng(3))
+    dither = Dither.of(X[:, None])
+    low, high = X.min(), X.max()
+    assert dither.spikes.values.tolist() == [low, high]
+    noisy = dither.apply(X[:, None], KEY, 0)[:, 0]
+    for out, end, inside in ((-noisy, -low, -X), (noisy, high, X)):
+        beyond = out[out > end]
+        near = np.quantile(inside[inside < end], 0.9)
+        density = (inside[inside < end] >= near).sum() / (end - near)
+        assert len(beyond) / (beyond.max() - end) == pytest.approx(density, rel=0.12)
+        assert scipy.stats.kstest((beyond - end) / (beyond.max() - end), "uniform").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("name", CUT)
+def test_columns_cut_at_both_ends_are_no_clusters(name, groups):
+    """They were two, called clear."""
+    rng = np.random.default_rng(2)
+    which = rng.integers(0, groups, ROWS)
+    column = CUT[name](rng)
+    X = np.column_stack([column, 8 * np.eye(3)[which][:, :2] + rng.standard_normal((ROWS, 2))])
+    assert fit_rows(X, FitParams(n_init=1)).model.n_clusters == groups
+    assert fit_rows(column[:, None], FitParams(n_init=1)).model.n_clusters == 1
 
 
 def test_room_half_way_to_neighbours():
