@@ -40,6 +40,25 @@ def test_classes_become_the_line_of_least_squares(fine, n, way):
     np.testing.assert_array_equal(out[:, 1], X[:, 1])
 
 
+IN_STEPS = {
+    "night": (lambda rng: rng.integers(0, 24, ROWS), lambda x: (x >= 22) | (x < 6)),
+    "season": (lambda rng: rng.integers(1, 13, ROWS), lambda x: x % 12 // 3),
+    "in range": (lambda rng: np.rint(rng.gamma(12, 10, ROWS)), lambda x: (x >= 70) & (x <= 140)),
+    "fare": (lambda rng: rng.uniform(5, 91, ROWS), lambda x: np.select([x < 15, x < 65], [2.0, 4.0], 2.4)),
+}
+
+
+@pytest.mark.parametrize("name", IN_STEPS)
+def test_classes_that_come_again_along_the_finer_column_are_seen(name):
+    """The column and its classes were up to five clusters, called clear."""
+    column, of = IN_STEPS[name]
+    x = column(np.random.default_rng(0)).astype(float)
+    X = np.column_stack([x, of(x)]).astype(float)
+    coarse = Dither.of(X).coarse
+    assert (coarse.columns.tolist(), coarse.finer.tolist()) == ([1], [0])
+    assert in_process.fit_rows(X, FitParams(n_init=1)).model.n_clusters == 1
+
+
 @pytest.mark.parametrize(
     "coarse",
     [
@@ -47,8 +66,9 @@ def test_classes_become_the_line_of_least_squares(fine, n, way):
         lambda x, rng: np.rint(x + 0.5 * rng.standard_normal(ROWS)),
         lambda x, rng: rng.permutation(8)[classes(x, 8).astype(int)],
         lambda x, rng: rng.random(ROWS) < 0.001,
+        lambda x, rng: np.floor(8 * x) % 2,
     ],
-    ids=["of nothing", "with much noise", "out of order", "hardly any"],
+    ids=["of nothing", "with much noise", "out of order", "hardly any", "in many steps"],
 )
 def test_what_is_no_class_keeps_noise_of_its_own(coarse):
     rng = np.random.default_rng(1)

@@ -2,7 +2,8 @@
 
 Noise of its own would lift the steps of the coarse column off the fine one's: in the sum of both no row lies
 where a step ends, a valley at every step that nothing but noise has made. So where the classes of a column
-are intervals of another one, it is learned from as the straight line through both: it tells nothing else.
+are intervals of another one, it is learned from as the straight line through both: it tells nothing else. So
+is one whose classes are some intervals each, as the night of the hour, or a flag of what is within a range.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 AGREE = 0.9  # the part of the rows, largest class left out, that are of the class which the fine column tells
 LEAST_ROWS = 5  # that are not of the largest class
+MOST_STEPS = 6  # of classes that come again, from one to the next in the order of the fine column
 FIRST_ROWS = 256  # a first look is at so many,
 FIRST_AGREE = 0.7  # and passes those that agree so far
 MOST_COLUMNS = 256  # of a table that is looked at: every column is compared with every other
@@ -53,9 +55,10 @@ class Coarse:
         found: dict[int, tuple[int, np.ndarray]] = {}
         for f in sorted(columns.tolist(), key=lambda f: -_distinct(X[:, f])):
             agree = np.maximum(_agreement(first[:, f], order), _agreement(first[:, f], order[::-1]))
-            agree[list(found)] = 0.0
-            agree[distinct <= distinct[f]] = 0.0
-            best = _finest(X, f, np.flatnonzero(agree >= FIRST_AGREE))
+            may = (agree >= FIRST_AGREE) | (_steps(first[:, f], order) <= MOST_STEPS)
+            may[list(found)] = False
+            may[distinct <= distinct[f]] = False
+            best = _finest(X, f, np.flatnonzero(may))
             if best is not None:
                 here = ~np.isnan(X[:, [f, best]]).any(axis=1)
                 slope, intercept = np.polyfit(noisy[here, best], X[here, f], 1)
@@ -87,12 +90,24 @@ def _agreement(classes: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Of rows in the order of each of some columns, (n, g): how many are of the class (n,) that they would be
     of if classes followed one another in that order, the largest left out, (g,). 0 where these are few."""
     told = np.sort(classes)
-    values, counts = np.unique(told, return_counts=True)
-    some = told != values[np.argmax(counts)]
-    if np.count_nonzero(some) < LEAST_ROWS:
+    some = _others(told)
+    if not some.any():
         return np.zeros(order.shape[1])
     agree: np.ndarray = (classes[order[some]] == told[some, None]).mean(axis=0)
     return agree
+
+
+def _others(classes: np.ndarray) -> np.ndarray:
+    """Which rows (n,) bool are not of the largest class; none where that are hardly any."""
+    values, counts = np.unique(classes, return_counts=True)
+    some: np.ndarray = classes != values[np.argmax(counts)]
+    return some if np.count_nonzero(some) >= LEAST_ROWS else np.zeros(len(classes), dtype=bool)
+
+
+def _steps(classes: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """How often the class of rows (n,) changes in the order of each of some columns, (n, g): (g,)."""
+    steps: np.ndarray = np.count_nonzero(np.diff(classes[order], axis=0), axis=0)
+    return steps
 
 
 def _finest(X: np.ndarray, f: int, fine: np.ndarray) -> int | None:
@@ -101,8 +116,9 @@ def _finest(X: np.ndarray, f: int, fine: np.ndarray) -> int | None:
     for g in fine.tolist():
         here = ~np.isnan(X[:, [f, g]]).any(axis=1)
         order = np.argsort(X[here, g], kind="stable")
-        ways = [_agreement(X[here, f], way[:, None])[0] for way in (order, order[::-1])]
-        if max(ways) >= AGREE and _distinct(X[here, g]) > most:
+        agree = max(_agreement(X[here, f], way[:, None])[0] for way in (order, order[::-1]))
+        steps = _steps(X[here, f], order[:, None])[0] if _others(X[here, f]).any() else len(X)
+        if (agree >= AGREE or steps <= MOST_STEPS) and _distinct(X[here, g]) > most:
             best, most = g, _distinct(X[here, g])
     return best
 
