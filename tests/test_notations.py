@@ -111,8 +111,40 @@ def test_ordinary_numbers_are_none(name: str) -> None:
         assert found(ORDINARY[name](RNG(seed))) == []
 
 
-def test_times_with_seconds_are_found() -> None:
+def test_times_with_seconds_and_hours_with_minutes_behind_the_point_are_found() -> None:
     assert found(times(RNG(0)).astype(float)) == [Notation("clock", (0,))]
+    minutes = np.rint(RNG(1).normal(450, 60, ROWS))
+    assert found(minutes // 60 + minutes % 60 / 100) == [Notation("clock", (0,))]
+    assert found(np.round(minutes / 60, 2)) == []
+
+
+def orders(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Amount, price, pieces."""
+    price, pieces = np.round(rng.lognormal(2.5, 0.4, ROWS), 2), 1.0 + rng.poisson(1.2, ROWS)
+    return np.round(price * pieces, 2), price, pieces
+
+
+def test_an_amount_beside_its_price_and_pieces_is_found() -> None:
+    amount, price, pieces = orders(RNG(0))
+    assert found(pieces, amount, RNG(1).normal(size=ROWS), price) == [Notation("product", (1, 3, 0))]
+    assert found(1.19 * amount, price, pieces) == []
+    assert found(amount, price, pieces + RNG(1).normal(0, 0.1, ROWS)) == []
+    assert found(price, price, np.ones(ROWS)) == []
+    assert found(amount, price, np.where(np.arange(ROWS) % 30 == 0, pieces + 1, pieces)) == []
+
+
+def test_an_amount_is_warned_of_and_clusters_of_pieces_are_not_called_clear(tmp_path: Path) -> None:
+    amount, price, pieces = orders(RNG(0))
+    table = pa.table({"amount": amount, "price": price, "pieces": pieces})
+    ran = imdh("fit", parquet(tmp_path / "t.parquet", table), "-o", tmp_path / "m.npz", "--n-init", "1")
+    assert (
+        'warning: "amount" ("price" times "pieces"): gaps between its multiples are no groups; leave it out '
+        "(-x amount)"
+    ) in ran.err
+    assert "clear choice" not in ran.err
+    without = imdh("fit", tmp_path / "t.parquet", "-x", "amount", "-o", tmp_path / "m.npz", "-f")
+    assert "warning" not in without.err
+    assert metadata(tmp_path / "m.npz")["choice"]["clusters"] == 1
 
 
 def test_sine_and_cosine_are_found_and_what_is_near_them_is_not() -> None:
@@ -164,8 +196,8 @@ SAID = {
 def test_times_are_warned_of(tmp_path: Path) -> None:
     data = parquet(tmp_path / "t.parquet", fields(when=NUMBERED["clock"](RNG(0))))
     assert (
-        'warning: "when" (times of day written as numbers, HHMM): gaps between hours are gaps of the '
-        "notation; leave it out (-x when), or count minutes from midnight"
+        'warning: "when" (times written as numbers, as 1545 or 7.30): gaps between hours are gaps of the '
+        "notation; leave it out (-x when), or count minutes"
     ) in imdh("fit", data, "-o", tmp_path / "m.npz", "--n-init", "1").err
 
 
@@ -175,7 +207,7 @@ def test_a_model_keeps_what_was_warned_of_and_is_not_called_clear(kind: str, tmp
     ran = imdh("fit", data, "-o", model, "--n-init", "1")
     assert SAID[kind] in ran.err
     assert "clear choice" not in ran.err
-    assert "Not clear where a notation tells clusters apart" in ran.err
+    assert "Not clear where how numbers are written" in ran.err
     expected = [{"kind": kind, "columns": ["when"], "features": ["when"]}]
     assert metadata(model)["notations"] == expected
     assert metadata(model)["choice"]["clarity"] == "close"
@@ -202,7 +234,7 @@ def test_a_circle_that_no_cut_leans_on_leaves_a_choice_clear(tmp_path: Path) -> 
         'warning: "s" and "c" (sine and cosine of an angle): cuts along them divide the circle' in alone.err
     )
     assert "leave them out (-x s,c)" in alone.err
-    assert "Not clear where a notation" in alone.err
+    assert "Not clear where how numbers" in alone.err
     assert kept(tmp_path / "m.npz") == "close"
     beside = imdh("fit", parquet(tmp_path / "b.parquet", fields(**circle, **apart)), *words, "-k", "2")
     assert "sine and cosine" in beside.err

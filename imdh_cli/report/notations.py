@@ -12,46 +12,48 @@ WHAT = {
     "day": "dates written as numbers, YYYYMMDD",
     "month": "months written as numbers, YYYYMM",
     "year": "numbers that begin with a year",
-    "clock": "times of day written as numbers, HHMM",
+    "clock": "times written as numbers, as 1545 or 7.30",
     "circle": "sine and cosine of an angle",
 }
 
 
 def warning(notation: Mapping[str, Any], to_do: str | None = None) -> str:
     """What was found, what it does to clusters, and what to do. to_do : but for `-x COLUMN`."""
-    circle = notation["kind"] == "circle"
+    kind = notation["kind"]
     if to_do is None:
         from imdh_cli.sources.base import typed
 
         whole = notation["columns"] == notation["features"]
-        to_do = f"leave {'them' if circle else 'it'} out"
-        to_do += f" ({typed('-x', *notation['columns'])})" if whole else ""
-    if circle:
-        return (
-            f"{_described(notation)}: cuts along them divide the circle into arcs, which need not be groups; "
-            f"where they are none, {to_do}"
-        )
-    if notation["kind"] == "year":
-        return f"{_described(notation)}: gaps between years are gaps of the notation; {to_do}"
-    if notation["kind"] == "clock":
-        return (
-            f"{_described(notation)}: gaps between hours are gaps of the notation; {to_do}, or count minutes "
-            "from midnight"
-        )
+        names = notation["columns"][:1] if kind == "product" else notation["columns"]
+        to_do = f"leave {'them' if kind == 'circle' else 'it'} out"
+        to_do += f" ({typed('-x', *names)})" if whole else ""
+    of_dates = (
+        f"gaps between months and years are gaps of the notation; {to_do}, or count days or months from a "
+    )
     return (
-        f"{_described(notation)}: gaps between months and years are gaps of the notation; {to_do}, or count "
-        "days or months from a fixed one"
+        f"{_described(notation)}: "
+        + {
+            "day": f"{of_dates}fixed one",
+            "month": f"{of_dates}fixed one",
+            "year": f"gaps between years are gaps of the notation; {to_do}",
+            "clock": f"gaps between hours are gaps of the notation; {to_do}, or count minutes",
+            "circle": "cuts along them divide the circle into arcs, which need not be groups; where they are "
+            f"none, {to_do}",
+            "product": f"gaps between its multiples are no groups; {to_do}",
+        }[kind]
     )
 
 
 def doubt(notations: Sequence[Mapping[str, Any]]) -> str:
     """Why a choice is not clear, as a sentence."""
-    return (
-        f"Not clear where a notation tells clusters apart: {listing([_described(n) for n in notations], 3)}."
-    )
+    found = listing([_described(n) for n in notations], 3)
+    return f"Not clear where how numbers are written or worked out tells clusters apart: {found}."
 
 
 def _described(notation: Mapping[str, Any]) -> str:
     """`"date" (dates written as numbers, YYYYMMDD)`"""
-    names = quoted([printable(name, NAME) for name in notation["features"]])
-    return f"{names} ({WHAT[notation['kind']]})"
+    names = [printable(name, NAME) for name in notation["features"]]
+    if notation["kind"] == "product":
+        product, *factors = (quoted([name]) for name in names)
+        return f"{product} ({' times '.join(factors)})"
+    return f"{quoted(names)} ({WHAT[notation['kind']]})"
