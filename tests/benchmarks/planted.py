@@ -2,7 +2,9 @@
 
 Null shapes (a uniform cube, a Gaussian, a uniform ball, a lognormal, columns of 0 and 1, of 1 to 5, heavy
 tails) hold one cluster, and so do columns of *whole numbers*: uniform over 10 to 500 values, rounded normals,
-counts and their logarithms, hours beside weekdays, each alone and beside one continuous column. *Piles* hold
+counts and their logarithms, hours beside weekdays, each alone and beside one continuous column; and columns
+*as they are recorded*: at four hours and seldom others, with defaults, cut at both ends of a scale, with a flag
+of what another column says. *Piles* hold
 one value far more often than others: half zeros, values cut at both ends. There the pile and the rest may be
 told apart, up to a straight cut on each side of it. Planted
 Gaussians are well separated: two centres are at least 4 times the sum of the two standard deviations
@@ -139,6 +141,37 @@ def cut_tails(rng: np.random.Generator, d: int) -> np.ndarray:
     return rows
 
 
+def mostly(rng: np.random.Generator, d: int) -> np.ndarray:
+    """(N_ROWS, d) float64, hours 0, 6, 12 and 18, and one row in 40 any hour."""
+    rows = rng.choice([0.0, 6.0, 12.0, 18.0], (N_ROWS, d))
+    return np.where(rng.random((N_ROWS, d)) < 0.025, rng.integers(0, 24, (N_ROWS, d)), rows)
+
+
+def defaults(rng: np.random.Generator, d: int) -> np.ndarray:
+    """(N_ROWS, d) float64, normal, but a third of each column one of two values."""
+    rows, u = rng.standard_normal((N_ROWS, d)), rng.random((N_ROWS, d))
+    return np.select([u < 0.15, u < 0.35], [-0.6, 1.0], rows)
+
+
+def scales(rng: np.random.Generator, d: int) -> np.ndarray:
+    """(N_ROWS, d) float64, whole numbers from 0 to 100, what lies beyond at the ends."""
+    return np.clip(np.rint(rng.normal(50, 42, (N_ROWS, d))), 0, 100)
+
+
+def hours_and_nights(rng: np.random.Generator, d: int) -> np.ndarray:
+    """(N_ROWS, d) float64, hours of the day, and in turn whether the one before is of the night."""
+    rows = rng.integers(0, 24, (N_ROWS, d)).astype(float)
+    before = rows[:, 0 : d - 1 : 2]
+    rows[:, 1::2] = (before >= 22) | (before < 6)
+    return rows
+
+
+RECORDED: dict[str, Callable[..., np.ndarray]] = {
+    "hours told four times a day": mostly,
+    "two defaults": defaults,
+    "scales of 0 to 100": scales,
+    "hours and nights": hours_and_nights,
+}
 PILES: dict[str, Callable[..., np.ndarray]] = {"half zeros": half_zeros, "cut tails": cut_tails}
 
 
@@ -249,7 +282,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any], Callable[..., Any]]]:
         for name, draw in NULLS.items():
             for d in DIMENSIONS:
                 yield f"{name}, d {d}, {way}", about(name, d, 1, way), partial(draw, d=d)
-    for name, draw in WHOLE.items():
+    for name, draw in (WHOLE | RECORDED).items():
         for d in WHOLE_DIMENSIONS:
             yield f"{name}, d {d}", about(name, d, 1, beside=0), partial(draw, d=d)
             beside = partial(beside_continuous, draw=draw, d=d)
