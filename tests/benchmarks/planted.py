@@ -3,17 +3,16 @@
 Null shapes (a uniform cube, a Gaussian, a uniform ball, a lognormal, columns of 0 and 1, of 1 to 5, heavy
 tails) hold one cluster, and so do columns of *whole numbers*: uniform over 10 to 500 values, rounded normals,
 counts and their logarithms, hours beside weekdays, each alone and beside one continuous column; and columns
-*as they are recorded*: at four hours and seldom others, with defaults, cut at both ends of a scale, with a flag
-of what another column says. *Piles* hold
-one value far more often than others: half zeros, values cut at both ends. There the pile and the rest may be
-told apart, up to a straight cut on each side of it. Planted
-Gaussians are well separated: two centres are at least 4 times the sum of the two standard deviations
-apart. *Planted*: weights uniform between 1 and 20, standard deviations between 1 and 5, centres
-Gaussian; the same rounded to whole numbers; four of them beside ten *sentinel cells* of -99999. *Packed*,
-which is harder: the weights 1 and 20 and the spreads 1 and 5 always occur, and
-the centres lie in the smallest box that holds them. *In one column*: equal Gaussians, 9 standard
-deviations apart in one column, the others noise. *Beside 0/1 columns*: three equal ones 9 apart in two
-columns, the others coin flips. A grid of 10 x 10 equal clusters is the hardest.
+*as they are recorded*: at four hours and seldom others, with defaults, cut at both ends of a scale, with a
+flag of what another column says. *Piles* hold one value far more often than others: half zeros, values cut at
+both ends. There the pile and the rest may be told apart, up to a straight cut on each side of it. Planted
+Gaussians are well separated: two centres are at least 4 times the sum of the two standard deviations apart.
+*Planted*: weights uniform between 1 and 20, standard deviations between 1 and 5, centres Gaussian; the same
+rounded to whole numbers; four of them beside ten *sentinel cells* of -99999. *Packed*, which is harder: the
+weights 1 and 20 and the spreads 1 and 5 always occur, and the centres lie in the smallest box that holds
+them. *In one column*: equal Gaussians, 9 standard deviations apart in one column, the others noise. *Beside
+0/1 columns*: three equal ones 9 apart in two columns, the others coin flips. A grid of 10 x 10 equal clusters
+is the hardest.
 20,000 rows each, but for a grid of 100,000. Fits run in this process, by the package's functions, with the
 default parameters and passes as named.
 """
