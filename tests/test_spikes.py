@@ -48,6 +48,17 @@ def test_rows_of_spikes_become_rows_like_the_rest(name):
     assert ((noisy - X) ** 2).mean() == pytest.approx(dither.squares[0], rel=0.1)
 
 
+@pytest.mark.parametrize("unit", [1e-250, 1e-160, 1e100])
+def test_they_are_seen_in_any_unit(unit):
+    for column in (
+        with_spikes(COLUMNS["continuous"](np.random.default_rng(0)))[0],
+        CUT["sensor"](np.random.default_rng(0)),
+    ):
+        in_units, spiky = (spikes.find(*np.unique(x, return_counts=True)) for x in (unit * column, column))
+        np.testing.assert_allclose(in_units.values, unit * spiky.values, rtol=1e-12)
+        np.testing.assert_allclose(in_units.quantiles, unit * spiky.quantiles, rtol=1e-9)
+
+
 def test_which_rows_are_moved_and_to_where_is_as_by_the_twin():
     X, values = with_spikes(COLUMNS["continuous"](np.random.default_rng(1)))
     X = np.column_stack([X, X[::-1]])

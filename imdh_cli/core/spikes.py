@@ -141,11 +141,11 @@ def _in_the_midst(values: np.ndarray, rest: np.ndarray, spikes: np.ndarray) -> n
     total = rest.sum()
     up_to = np.cumsum(rest) / total
     inside = spikes & (up_to - rest / total >= INSIDE) & (up_to <= 1.0 - INSIDE)
-    mean = rest @ values / total
-    deviation = np.sqrt(rest @ (values - mean) ** 2 / total)
+    at = (values - values[0]) / (values[-1] - values[0])
+    at /= np.sqrt(rest @ (at - rest @ at / total) ** 2 / total)
     for i in np.flatnonzero(inside):
-        at = np.clip(np.floor((values - values[i]) / deviation * PER_SD + 0.5) + HALF, 0, BINS - 1)
-        histogram = np.bincount(at.astype(np.int64), rest, BINS)
+        bins = np.clip(np.floor((at - at[i]) * PER_SD + 0.5) + HALF, 0, BINS - 1).astype(np.int64)
+        histogram = np.bincount(bins, rest, BINS)
         inside[i] = valley_depths(histogram[None], np.array([total]))[0] < EMPTY
     return inside
 
