@@ -722,6 +722,51 @@ def rooms(column: Array) -> dict[float, tuple[float, float]] | None:
     return {v: (([gaps[0], *gaps])[k] / 2, ([*gaps, gaps[-1]])[k] / 2) for k, v in enumerate(values)}
 
 
+def spikes(column: Array) -> dict[float, tuple[float, Array]]:
+    """Of the values with three times the median of the rows m_i of the five around, 1 % of all and 4 roots of
+    their own more than that, but two side by side: those in the midst of the rest (all rows, of these only
+    m_i), with a twentieth of it on either side and a depth of 0.8 nowhere, four at most; and the two ends, if
+    both. The part of their rows that is moved, and to where: quantiles of the rest, or evenly outwards, as
+    densely as in the tenth of the rest that is nearest.
+
+    That a column has more humps with them than without, and no codes and no round numbers, is not asked.
+    """
+    values, rows = np.unique(column, return_counts=True)
+    n, last = len(column), len(values) - 1
+    near = [[abs(j) if j <= last else 2 * last - j for j in range(i - 2, i + 3)] for i in range(last + 1)]
+    m = [sorted(rows[j] for j in five)[2] for five in near]
+    up = [r > max(0.01 * n, 3 * a) and r - a > 4 * math.sqrt(r) for r, a in zip(rows, m, strict=True)]
+    alone = [up[i] and not (i and up[i - 1]) and not (i < last and up[i + 1]) for i in range(last + 1)]
+
+    def rest_without(some: Sequence[int]) -> Array:
+        return np.array([m[i] if i in some else rows[i] for i in range(last + 1)])
+
+    rest = rest_without([i for i in range(last + 1) if alone[i]])
+    midst = []
+    for i in range(last + 1):
+        if alone[i] and min(rest[:i].sum(), rest[i + 1 :].sum()) >= 0.05 * rest.sum():
+            sd = math.sqrt(np.cov(values, fweights=rest, ddof=0))
+            bins = np.clip(np.floor((values - values[i]) / sd * 16 + 0.5) + 64, 0, 127).astype(int)
+            if valley_depth(np.bincount(bins, rest, 128).astype(int), int(rest.sum())) < 0.8:
+                midst.append(i)
+    taken = (midst if len(midst) <= 4 else []) + ([0, last] if alone[0] and alone[last] else [])
+    rest = rest_without(taken)
+    shares = (np.arange(129) + 0.5) / 129
+
+    def quantiles(at: Array | list[float]) -> Array:
+        return np.interp(at, (np.cumsum(rest) - rest / 2) / rest.sum(), values)
+
+    found = {}
+    for i in taken:
+        moved, to = rows[i] - m[i], quantiles(shares)
+        if i in (0, last):
+            inner = quantiles([0.1 if i == 0 else 0.9])[0]
+            width = min(moved * abs(inner - values[i]) / (0.1 * rest.sum()), (values[-1] - values[0]) / 2)
+            to = values[i] + width * shares * (-1 if i == 0 else 1)
+        found[float(values[i])] = moved / rows[i], to
+    return found
+
+
 def stick(shares: dict[int, float], level: int, u: dict[int, float]) -> list[float]:
     """The pieces of a stick for a row of one level: each of L, the frequent ones first, has of what is left
     a part by the law Beta(1, levels to come), which its own rows have the largest of. u : the random number

@@ -59,6 +59,17 @@ def test_they_are_seen_in_any_unit(unit):
         np.testing.assert_allclose(in_units.quantiles, unit * spiky.quantiles, rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", [*COLUMNS, "scale", "sensor", "both"])
+def test_spikes_are_those_of_the_twin(name):
+    rng = np.random.default_rng(6)
+    column = CUT[name](rng) if name in CUT else with_spikes(COLUMNS.get(name, CUT["sensor"])(rng))[0]
+    found, expected = spikes.find(*np.unique(column, return_counts=True)), naive.spikes(column)
+    assert found.values.tolist() == sorted(expected)
+    for value, moved, quantiles in zip(found.values, found.moved, found.quantiles, strict=True):
+        assert moved == pytest.approx(expected[value][0])
+        np.testing.assert_allclose(quantiles, expected[value][1], rtol=1e-9)
+
+
 def test_which_rows_are_moved_and_to_where_is_as_by_the_twin():
     X, values = with_spikes(COLUMNS["continuous"](np.random.default_rng(1)))
     X = np.column_stack([X, X[::-1]])
