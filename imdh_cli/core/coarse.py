@@ -15,7 +15,8 @@ import numpy as np
 
 AGREE = 0.9  # the part of the rows, largest class left out, that are of the class which the fine column tells
 LEAST_ROWS = 5  # that are not of the largest class
-MOST_STEPS = 6  # of classes that come again, from one to the next in the order of the fine column
+MOST_STEPS = 6  # of classes that come again, from one to the next in the order of the fine column,
+OTHERS = 0.01  # and the part of the rows that are then not of the largest class
 FIRST_ROWS = 256  # a first look is at so many,
 FIRST_AGREE = 0.7  # and passes those that agree so far
 MOST_COLUMNS = 256  # of a table that is looked at: every column is compared with every other
@@ -55,7 +56,8 @@ class Coarse:
         found: dict[int, tuple[int, np.ndarray]] = {}
         for f in sorted(columns.tolist(), key=lambda f: -_distinct(X[:, f])):
             agree = np.maximum(_agreement(first[:, f], order), _agreement(first[:, f], order[::-1]))
-            may = (agree >= FIRST_AGREE) | (_steps(first[:, f], order) <= MOST_STEPS)
+            steps = _steps(first[:, f], order)
+            may = (agree >= FIRST_AGREE) | ((steps > 0) & (steps <= MOST_STEPS))
             may[list(found)] = False
             may[distinct <= distinct[f]] = False
             best = _finest(X, f, np.flatnonzero(may))
@@ -117,8 +119,9 @@ def _finest(X: np.ndarray, f: int, fine: np.ndarray) -> int | None:
         here = ~np.isnan(X[:, [f, g]]).any(axis=1)
         order = np.argsort(X[here, g], kind="stable")
         agree = max(_agreement(X[here, f], way[:, None])[0] for way in (order, order[::-1]))
-        steps = _steps(X[here, f], order[:, None])[0] if _others(X[here, f]).any() else len(X)
-        if (agree >= AGREE or steps <= MOST_STEPS) and _distinct(X[here, g]) > most:
+        few = np.count_nonzero(_others(X[here, f])) < OTHERS * len(X)
+        stepped = not few and _steps(X[here, f], order[:, None])[0] <= MOST_STEPS
+        if (agree >= AGREE or stepped) and _distinct(X[here, g]) > most:
             best, most = g, _distinct(X[here, g])
     return best
 
