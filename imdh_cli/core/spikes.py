@@ -1,6 +1,6 @@
 """Single values that far more rows have than those around them -> draws from what they stand for.
 
-A default that nobody changed, the 1st and the 15th, a median filled in: a value in the midst of a column that
+A default that nobody changed, the 15th of a month, a median filled in: a value in the midst of a column that
 many rows have stands up like a narrow mode between two valleys, and says nothing of clusters. So what it has
 too much is taken as not known: while the tree is learned and judged, so many of its rows, at random, get the
 value of another row of the column. One with less than INSIDE of the rest on either side is left as it is, and
