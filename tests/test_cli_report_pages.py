@@ -24,6 +24,7 @@ from imdh_cli.report.summary import schema, summarise
 from imdh_cli.sources import open_source
 from tests import chromium
 from tests.cli import ROOT, arrays, blobs, descend, imdh, one_line_error, write
+from tests.needs import full_device
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SHOWS_ROWS = "This page shows individual rows"
@@ -314,10 +315,7 @@ def test_all_is_made_before_anything_is_written(world, tmp_path):
 
 
 def test_a_full_disk_leaves_nothing_and_is_status_1(world):
-    if not Path("/dev/full").exists():
-        # A device of Linux, where `.ci/run` runs: macOS has none, and a full disk cannot be had there without
-        # mounting one as root.
-        pytest.skip("there is no /dev/full")
+    full_device()
     one_line_error(imdh("report", world.model, "--html", "/dev/full", status=1).err)
 
 

@@ -30,6 +30,7 @@ from tests.cli import (
     start,
     write,
 )
+from tests.needs import full_device
 
 ROWS = 40_000
 
@@ -279,8 +280,6 @@ def test_what_goes_to_stdout_goes_there_alone(folder):
         assert "wrote -" not in ran.err
 
 
-# A device of Linux, where `.ci/run` runs: macOS has no file that can be opened for writing and takes nothing.
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize(
     "line",
     [
@@ -295,6 +294,7 @@ def test_what_goes_to_stdout_goes_there_alone(folder):
     ],
 )
 def test_a_full_device_is_an_error_with_a_hint(folder, line):
+    full_device()
     ran = shell(line, folder)
     assert ran.status == 1
     said, hint = ran.err.splitlines()

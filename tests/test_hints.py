@@ -26,6 +26,7 @@ import pyarrow.feather
 import pytest
 
 from tests.cli import Ran, imdh, metadata, shell
+from tests.needs import missing
 
 ROWS = np.random.default_rng(0).normal(size=(300, 2)) + 8 * (np.arange(300) % 2)[:, None]
 CSV = "x,y\n" + "".join(f"{a:.6f},{b:.6f}\n" for a, b in ROWS)
@@ -142,7 +143,7 @@ def test_what_is_not_read_is_read_as_the_hint_says(name: str, tmp_path: Path) ->
     if shutil.which(tool) is None:
         # The hint tells what to do with a program that this machine lacks; whether what it prints can be read
         # is not to be seen without it, and `make test` installs nothing outside its environment.
-        pytest.skip(f"{tool} is not installed")
+        missing(tool, f"{tool} is not installed")
     if callable(content):
         content(tmp_path / file)
     else:
