@@ -128,9 +128,10 @@ def test_an_amount_beside_its_price_and_pieces_is_found() -> None:
     amount, price, pieces = orders(RNG(0))
     assert found(pieces, amount, RNG(1).normal(size=ROWS), price) == [Notation("product", (1, 3, 0))]
     assert found(1.19 * amount, price, pieces) == []
-    assert found(amount, price, pieces + RNG(1).normal(0, 0.1, ROWS)) == []
     assert found(price, price, np.ones(ROWS)) == []
-    assert found(amount, price, np.where(np.arange(ROWS) % 30 == 0, pieces + 1, pieces)) == []
+    equal = [Notation("cut", (0, 1))]  # where there is one piece
+    assert found(amount, price, pieces + RNG(1).normal(0, 0.1, ROWS)) == equal
+    assert found(amount, price, np.where(np.arange(ROWS) % 30 == 0, pieces + 1, pieces)) == equal
 
 
 def test_an_amount_is_warned_of_and_clusters_of_pieces_are_not_called_clear(tmp_path: Path) -> None:
@@ -145,6 +146,141 @@ def test_an_amount_is_warned_of_and_clusters_of_pieces_are_not_called_clear(tmp_
     without = imdh("fit", tmp_path / "t.parquet", "-x", "amount", "-o", tmp_path / "m.npz", "-f")
     assert "warning" not in without.err
     assert metadata(tmp_path / "m.npz")["choice"]["clusters"] == 1
+
+
+def asked(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Age and year of birth of people who were asked in three years."""
+    age = rng.integers(18, 80, ROWS)
+    return age, rng.choice([1990, 2000, 2010], ROWS) - age - rng.integers(0, 2, ROWS)
+
+
+def with_fee(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    price = np.round(rng.gamma(4, 20, ROWS), 2)
+    return price, price + rng.choice([1.99, 4.99, 14.99], ROWS)
+
+
+def followed(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Days to three events, of which those do not happen that end after the follow-up."""
+    events = np.where(rng.random((3, ROWS)) < 0.4, rng.lognormal(3.2, 0.6, (3, ROWS)), np.inf)
+    first, second, third = np.rint(np.minimum(events, rng.lognormal(6, 0.8, ROWS)))
+    return first, second, third
+
+
+def given_out(rng: np.random.Generator) -> np.ndarray:
+    """Numbers of which each of four clinics has some."""
+    ids = [1000 * clinic + rng.choice(600, ROWS // 12, replace=False) for clinic in range(1, 5)]
+    return rng.permutation(np.concatenate(ids))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_of_few_sums_or_equal_in_many_rows_and_numbers_in_blocks_are_found(seed: int) -> None:
+    other = RNG(seed).normal(size=ROWS)
+    age, birth = asked(RNG(seed))
+    assert found(age, other, birth) == [Notation("sum", (0, 2))]
+    assert found(np.sort(age), other, birth[np.argsort(age)]) == [Notation("sum", (0, 2))]
+    price, total = with_fee(RNG(seed))
+    assert found(other, price, total, 1.2 * price) == [Notation("sum", (1, 2))]
+    price[::3] = np.nan
+    total[1:3] = 1000.0
+    assert found(price, total) == [Notation("sum", (0, 1))]
+    total[1::30] += RNG(seed).gamma(4, 20, ROWS // 30)
+    assert found(price, total) == []
+    first, second, third = followed(RNG(seed))
+    assert found(first, other, second, third) == [Notation("cut", (0, 2, 3))]
+    assert found(first, other, 1.1 * second) == []
+    assert found(given_out(RNG(seed))) == [Notation("blocks", (0,))]
+    assert found(given_out(RNG(seed)) + 0.5) == []
+    assert found(RNG(seed).permutation(ROWS)) == []
+
+
+def zeros(rng: np.random.Generator, *more: np.ndarray) -> tuple[np.ndarray, ...]:
+    return tuple(np.where(rng.random(ROWS) < 0.6, 0, x) for x in more)
+
+
+def lattice(rng: np.random.Generator, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers that go along with each other."""
+    middle = rng.normal(50, 10, ROWS)
+    return np.rint(middle), np.rint(middle + rng.normal(0, spread, ROWS))
+
+
+PAIRS = {
+    "small whole numbers": lambda r: r.integers(0, 26, (2, ROWS)),
+    "more of them": lambda r: r.integers(0, 60, (2, ROWS)),
+    "told in tens": lambda r: 10 * r.integers(0, 30, (2, ROWS)),
+    "two groups of them": lambda r: 60 * r.integers(0, 2, (2, ROWS)) + r.integers(0, 15, (2, ROWS)),
+    "some steps apart": lambda r: lattice(r, 2.0),
+    "a step apart": lambda r: lattice(r, 0.5),
+    "rounded": lambda r: (x := np.round(r.normal(50, 10, ROWS), 2), np.round(x, 1)),
+    "a copy": lambda r: (x := r.normal(size=ROWS), x),
+    "a copy but for a few": lambda r: (x := r.permutation(ROWS), np.where(np.arange(ROWS) % 50, x, x + 7)),
+    "further on": lambda r: (x := np.rint(r.normal(50, 10, ROWS)), x + 100),
+    "ages in following years": lambda r: (x := r.integers(18, 80, ROWS), r.integers(1990, 2000, ROWS) - x),
+    "all missing": lambda r: np.where(r.random((2, ROWS)) < [[0.0], [1.1]], np.nan, r.normal(size=(2, ROWS))),
+    "never in one row": lambda r: np.where(
+        np.arange(ROWS) % 2 == [[0], [1]], np.nan, r.integers(0, 99, ROWS)
+    ),
+    "twenty values": lambda r: (x := r.integers(0, 20, ROWS), np.where(r.random(ROWS) < 0.8, x, 19 - x)),
+    "zeros": lambda r: zeros(r, *r.gamma(2, 20, (2, ROWS))),
+    "whole numbers and zeros": lambda r: zeros(r, *np.rint(r.gamma(2, 20, (2, ROWS)))),
+    "cut at one value": lambda r: np.minimum(np.rint(r.gamma(4, 20, (2, ROWS))), 60),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_ordinary_pairs_of_columns_are_none(name: str) -> None:
+    for seed in range(20):
+        assert found(*PAIRS[name](RNG(seed))) == []
+
+
+MEASURED = {
+    "amounts": lambda r, unit: r.lognormal(0, 1, ROWS),
+    "populations": lambda r, unit: r.pareto(1, ROWS),
+    "two far crowds": lambda r, unit: r.normal(0, 1, ROWS) + r.choice([0, 50], ROWS),
+    "two far boxes": lambda r, unit: r.uniform(0, 1, ROWS) + r.choice([0, 9], ROWS),
+    "times of events, with a long pause": lambda r, unit: (
+        np.cumsum(r.exponential(1, ROWS)) + 10 * ROWS * (np.arange(ROWS) > ROWS // 2)
+    ),
+    "told in hundreds": lambda r, unit: np.rint(unit * r.lognormal(0, 1, ROWS)) * 100 / unit,
+    "few high ones": lambda r, unit: np.where(r.random(ROWS) < 0.1, 90, r.uniform(0, 1, ROWS)),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_measurements_in_whole_numbers_are_no_blocks(name: str) -> None:
+    for seed in range(5):
+        for unit in (30, 300, 1000, 3000, 30_000, 1_000_000):
+            assert found(np.rint(unit * MEASURED[name](RNG(seed), unit))) == []
+
+
+OF_SEVERAL = {
+    "sum": (
+        asked,
+        '"a" and "b" (their sum or difference has few values): rows lie on lines, and gaps between these are '
+        "no groups; keep one of them (-x b)",
+    ),
+    "cut": (
+        followed,
+        '"a", "b" and "c" (equal in many rows, as times cut at the end of follow-up): rows in which they are '
+        "equal are no group of their own; keep one of them (-x b,c)",
+    ),
+    "blocks": (
+        lambda r: (given_out(r),),
+        '"a" (numbers that hardly come twice, in blocks, as ids): gaps between blocks are gaps of the '
+        "numbering; leave it out (-x a)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OF_SEVERAL)
+def test_they_are_warned_of_and_clusters_of_them_are_not_called_clear(kind: str, tmp_path: Path) -> None:
+    columns, said = OF_SEVERAL[kind]
+    table = pa.table(dict(zip("abc", columns(RNG(0)), strict=False)))
+    table = table.append_column("u", [RNG(1).normal(size=len(table))])
+    data, model = parquet(tmp_path / "t.parquet", table), tmp_path / "m.npz"
+    ran = imdh("fit", data, "-o", model, "--n-init", "1")
+    assert f"warning: {said}" in ran.err
+    assert "Not clear where how numbers are written or worked out" in ran.err
+    assert kept(model) == "close"
 
 
 def test_sine_and_cosine_are_found_and_what_is_near_them_is_not() -> None:
