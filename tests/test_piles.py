@@ -181,3 +181,44 @@ def test_clusters_beside_a_column_with_a_pile_are_found():
     centres = 9.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
     rows = centres[rng.integers(0, 4, ROWS)] + rng.standard_normal((ROWS, 2))
     assert fit_rows(np.column_stack([rows, half_zeros(rng)]), FitParams(n_init=1)).pruning.n_clusters == 4
+
+
+def test_no_more_rows_share_a_value_than_is_said():
+    """Of two sides, drawn, one of which has one value and the other some rows of it; or none is known."""
+    rng = np.random.default_rng(0)
+    piles = Piles(np.array([1, 1]), np.array([0.0, 3.0]))
+    directions = np.array([[0.0, 1.0], [0.9, np.sqrt(0.19)], [0.6, 0.8]])
+    for away, spread, part in [(3, 0.5, 0.0), (3, 0.5, 0.4), (1, 2, 0.1), (0.1, 1, 0.5)]:
+        counts, means, squares = np.zeros(7, dtype=np.int64), np.zeros((7, 2)), np.zeros((7, 2))
+        other = np.where(rng.random(1000) < part, 0.0, rng.normal(away, spread, 1000))
+        for i, x in ((1, np.zeros(500)), (2, other), (5, other), (6, other)):
+            counts[i], means[i, 1], squares[i, 1] = len(x), x.mean(), len(x) * x.var()
+        shared = piles.shared(directions, counts, means, squares)
+        assert shared[0, 0] == 0.0
+        assert shared[0, 1] >= np.mean(other == 0.0)
+        assert shared[0, 1] == pytest.approx(1 / (1 + other.mean() ** 2 / other.var()))
+        assert shared[1].tolist() == [1.0, 1.0]
+        assert shared[2] == pytest.approx([1.0, 1.0])
+    assert (Piles.none().shared(directions, counts, means, squares) == 1.0).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_zeros_told_from_a_rest_that_has_another_pile_are_not_clear(seed):
+    rng = np.random.default_rng(seed)
+    hours = np.where(rng.random(ROWS) < 0.5, 40, np.clip(np.rint(rng.normal(36, 9, ROWS)), 10, 90))
+    others = rng.standard_normal((ROWS, 3))
+    made = fit_rows(
+        np.column_stack([np.where(rng.random(ROWS) < 0.3, 0, hours), others]), FitParams(n_init=1)
+    )
+    assert (made.pruning.n_clusters, made.pruning.clarity) == (2, "close")
+    assert "as 0, are told from the rest" in summarise(made.model).choice.sentence
+    assert reprune(made.model, FitParams().prune)[1].clarity == "close"
+
+
+def test_clusters_beside_a_column_that_is_0_more_often_in_some_are_clear():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, ROWS)
+    zeros = np.where(rng.random(ROWS) < np.array([0.95, 0.5, 0.7])[group], 0, rng.gamma(2, 20, ROWS))
+    X = np.column_stack([9.0 * (group[:, None] == np.arange(3)) + rng.standard_normal((ROWS, 3)), zeros])
+    made = fit_rows(X, FitParams(n_init=1))
+    assert (made.pruning.n_clusters, made.pruning.clarity) == (3, "clear")

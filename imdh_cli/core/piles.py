@@ -54,6 +54,26 @@ class Piles:
         place[some] = np.arange(len(some))
         return columns[some], np.where(leans, place[most], -1)
 
+    def shared(
+        self, directions: np.ndarray, counts: np.ndarray, means: np.ndarray, squares: np.ndarray
+    ) -> np.ndarray:
+        """Of the rows on either side of each split, (m, 2), the part that can have the value at which the
+        rows of the other side lie, at most; 1 where it leans on no column with piles.
+
+        Cantelli's inequality: of rows of variance v no more than v / (v + d^2) are d or more from their mean.
+        directions (m, d), counts (n,), means, squares (n, d) : of the tree and its nodes, in its coordinates.
+        """
+        columns, leans = self.leaning(directions)
+        i = np.flatnonzero(leans >= 0)
+        column, sides = columns[leans[i]], 2 * i[:, None] + [1, 2]
+        mean = means[sides, column[:, None]]
+        shared = np.ones((len(directions), 2))
+        with np.errstate(over="ignore", invalid="ignore"):  # in a forged model
+            variance = squares[sides, column[:, None]] / np.maximum(counts[sides], 1)
+            all_of_it = variance + (mean[:, [1]] - mean[:, [0]]) ** 2
+            shared[i] = np.divide(variance, all_of_it, out=shared[i], where=all_of_it > 0.0)
+        return shared
+
     def marks(self, X: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Of each row of X (rows, d), a bit for each of the columns (k,): 1 where it lies on a pile."""
         marks = np.zeros(len(X), dtype=np.int64)

@@ -46,6 +46,7 @@ def prune(learned: Learned, params: PruneParams) -> Pruning:
         counted.on_piles,
         learned.dither.copies,
         learned.noise_shares,
+        learned.dither.piles.shared(learned.tree.directions, counts, means, squares),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from imdh_cli.atomic import Target
 from imdh_cli.core import pruning
 from imdh_cli.core.columns import EVERYWHERE
+from imdh_cli.core.piles import Piles
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.tree import CLIP, FLAT, FrozenTree, Scaling
 from imdh_cli.errors import ModelError
@@ -137,6 +138,12 @@ class Model:
         return tree.noise_shares(self.scaling, columns, self.extras.get("dither_squares", none))
 
     @property
+    def piles_shared(self) -> np.ndarray:
+        """Of each split and side, (m, 2), see `core.piles.Piles.shared`."""
+        nodes = self.counts, self.means, self.sums_of_squares
+        return Piles.restored(self.extras).shared(self.directions, *nodes)
+
+    @property
     def copies(self) -> float:
         """What tells how many rows differ (see core.copies), 0 where none are copies."""
         return float(self.extras.get("copies", [0.0])[0])
@@ -159,6 +166,7 @@ class Model:
             self.extras.get("histograms_on_piles"),
             self.copies,
             self.noise_shares,
+            self.piles_shared,
         )
         return model_metadata.doubted(chosen, self.metadata, self.feature_names, self.directions)
 

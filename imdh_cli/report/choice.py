@@ -212,7 +212,8 @@ def _inherent(model: Model) -> str:
     if leant := leant_on(model.metadata, model.feature_names, model.directions, model.cluster_of_leaf):
         return notations.doubt(leant)
     piles = model.extras.get("histograms_on_piles")
-    return DOUBTS[doubt_of(model.cluster_of_leaf, model.histograms, piles, model.noise_shares)]
+    known = model.histograms, piles, model.noise_shares, model.piles_shared
+    return DOUBTS[doubt_of(model.cluster_of_leaf, *known)]
 
 
 def _aside(model: Model, natural: Pruning) -> str:

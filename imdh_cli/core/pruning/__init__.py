@@ -84,6 +84,7 @@ def prune(
     on_piles: np.ndarray | None = None,
     copies: float = 0.0,
     noise_shares: np.ndarray | None = None,
+    shared: np.ndarray | None = None,
 ) -> Pruning:
     """Order all splits, choose the number of clusters, label the leaves.
 
@@ -96,6 +97,7 @@ def prune(
     on_piles : (m, 128), optional, the part of the histograms that lies on piles (see core.piles)
     copies : c, where n rows count for n / (1 + c n), some being copies (see core.copies)
     noise_shares : (m,), optional, which part of the variance along each split is noise (see core.dither)
+    shared : (m, 2), optional, see `core.piles.Piles.shared`
 
     Raises
     ------
@@ -107,7 +109,8 @@ def prune(
         counts, means, sums_of_squares, pivots, histograms, least, on_piles, copies, noise_shares
     )
     chosen = prune_splits(splits, params)
-    if chosen.clarity == "clear" and doubt_of(chosen.cluster_of_leaf, histograms, on_piles, noise_shares):
+    doubt = doubt_of(chosen.cluster_of_leaf, histograms, on_piles, noise_shares, shared)
+    if chosen.clarity == "clear" and doubt:
         return replace(chosen, clarity="close")
     return chosen
 
