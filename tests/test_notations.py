@@ -189,6 +189,8 @@ def test_columns_of_few_sums_or_equal_in_many_rows_and_numbers_in_blocks_are_fou
     assert found(first, other, second, third) == [Notation("cut", (0, 2, 3))]
     assert found(first, other, 1.1 * second) == []
     assert found(given_out(RNG(seed))) == [Notation("blocks", (0,))]
+    assert found(np.repeat(given_out(RNG(seed)), 3)[1:]) == [Notation("blocks", (0,))]
+    assert found(RNG(seed).choice(given_out(RNG(seed)), ROWS)) == []
     assert found(given_out(RNG(seed)) + 0.5) == []
     assert found(RNG(seed).permutation(ROWS)) == []
 
@@ -265,7 +267,7 @@ OF_SEVERAL = {
     ),
     "blocks": (
         lambda r: (given_out(r),),
-        '"a" (numbers that hardly come twice, in blocks, as ids): gaps between blocks are gaps of the '
+        '"a" (numbers given out in blocks, as ids): gaps between blocks are gaps of the '
         "numbering; leave it out (-x a)",
     ),
 }

@@ -60,7 +60,7 @@ class Notation:
     kind : day (YYYYMMDD), month (YYYYMM), year (and four or more further digits), clock (HHMM, HHMMSS or
     H.MM), circle (of two columns), product (of three, the second times the third, which has few values), sum
     (of two or more, the first and each other of which have a sum or difference of few values), cut (likewise,
-    equal in many rows), or blocks (numbers that hardly come twice, with gaps).
+    equal in many rows), or blocks (whole numbers given out, with gaps).
     """
 
     kind: Kind
@@ -258,10 +258,15 @@ def _step(x: np.ndarray) -> float:
 
 
 def _in_blocks(x: np.ndarray) -> bool:
-    """Whether the whole numbers of a column (n,) come twice far less often than by chance, and have a gap."""
+    """Whether the whole numbers of a column (n,) come again far less often than by chance, or all equally
+    often, and have a gap."""
     if (x[:PROBE] % 1.0 > 0.0).any():
         return False
     x = np.sort(x[~np.isnan(x)])
+    begins = np.flatnonzero(np.diff(x, prepend=-np.inf))
+    rows = np.diff(begins, append=len(x))
+    if len(rows) and np.count_nonzero(rows == max(np.median(rows), 2)) >= MOST * len(rows):
+        x = x[begins]  # each comes equally often, as in a panel
     n, k = len(x), NEIGHBOURS
     if n <= 4 * k or (x % 1.0 > 0.0).any():
         return False

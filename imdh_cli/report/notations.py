@@ -16,7 +16,7 @@ WHAT = {
     "circle": "sine and cosine of an angle",
     "sum": "their sum or difference has few values",
     "cut": "equal in many rows, as times cut at the end of follow-up",
-    "blocks": "numbers that hardly come twice, in blocks, as ids",
+    "blocks": "numbers given out in blocks, as ids",
 }
 ALIKE = "sum", "cut"  # of columns of which one is to be kept
 
