@@ -491,6 +491,32 @@ def density_on_hyperplane(
     return density + C * max(abs(b) - alpha, 0.0) ** 2
 
 
+# --- rows without a valley ------------------------------------------------------------------------
+
+
+def two_means(Z: Array, v: Array) -> tuple[Array, float]:
+    """The cut v.z = t of least squares into two parts, Lloyd's from the mean across the first component.
+
+    Of y_i = z_i - mean, cut to 2.5 sds of each feature: thirty times v <- normed sum (v.y_i) y_i; parts by
+    the sign of v.y_i; then fifteen times m, M = means of the parts, v <- normed M - m, parts by the sign of
+    v.y_i - v.(m + M) / 2. t is that place, within 0.7 sd of v.y about 0, and v.mean.
+    """
+    mean, sd = Z.mean(axis=0), Z.std(axis=0)
+    Y = np.array([[min(max(y, -2.5 * s), 2.5 * s) for y, s in zip(z - mean, sd, strict=True)] for z in Z])
+    for _ in range(30):
+        v = np.sum([float(v @ y) * y for y in Y], axis=0)
+        v = v / math.sqrt(float(v @ v))
+    place = 0.0
+    for _ in range(16):
+        below = [y for y in Y if float(v @ y) < place]
+        above = [y for y in Y if float(v @ y) >= place]
+        m, M = np.mean(below, axis=0), np.mean(above, axis=0)
+        v = (M - m) / math.sqrt(float((M - m) @ (M - m)))
+        place = float(v @ (m + M)) / 2
+    p = np.array([float(v @ y) for y in Y])
+    return v, min(max(place, -0.7 * p.std()), 0.7 * p.std()) + float(v @ mean)
+
+
 # --- cuts moved to where a valley is known --------------------------------------------------------
 
 

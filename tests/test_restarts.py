@@ -59,7 +59,7 @@ def test_the_tree_that_is_kept_is_one_learned_alone_on_any_number_of_threads(thr
     alone = trees(X, 3)
     kept = learn(ArrayRows(X), replace(PARAMS, n_init=3), threads=threads)
     assert kept.starts == 3
-    assert_same(kept, alone[restarts.best(alone, X, PARAMS.prune)])
+    assert_same(kept, alone[restarts.best(alone, X, PARAMS.prune)[0]])
 
 
 def test_one_start_is_the_first_of_several():
@@ -79,7 +79,7 @@ def test_what_is_kept_agrees_with_the_others_and_is_worth_most(seed):
     made = trees(X, 4)
     kept = naive.kept_tree([summary_of(tree) for tree in made], agreements(made, X, PruneParams()))
     for clusters in ("auto", "valleys", 4):  # the number asked for does not matter
-        assert restarts.best(made, X, PruneParams(clusters=clusters)) == kept
+        assert restarts.best(made, X, PruneParams(clusters=clusters))[0] == kept
 
 
 def test_more_clusters_than_a_tree_has_are_as_many_as_it_has():
@@ -94,7 +94,7 @@ def test_of_rows_of_one_cluster_the_tree_is_kept_that_most_agree_with():
     X = np.random.default_rng(3).standard_normal((2000, 2))
     made = trees(X, 4)
     assert all(restarts.worth(restarts.splits_of(tree)) == 0.0 for tree in made)
-    assert restarts.best(made, X, PruneParams()) == int(np.argmax(agreements(made, X, PruneParams())))
+    assert restarts.best(made, X, PruneParams())[0] == int(np.argmax(agreements(made, X, PruneParams())))
 
 
 def test_seeds_give_more_alike_answers_than_single_trees_do():

@@ -24,10 +24,12 @@ from imdh_cli.core.columns import ColumnMoments, Drift
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.dither import Dither
 from imdh_cli.core.learner import Learner
+from imdh_cli.core.pruning.weights import Splits
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.thread_pipeline import block_rows
 from imdh_cli.core.tree import Scaling, Tree
+from imdh_cli.core.two_means import move_to_two_means
 from imdh_cli.errors import DataError, UsageError
 from imdh_cli.params import FitParams
 from imdh_cli.rows.sample import UniformSample
@@ -240,6 +242,8 @@ class _Run:
         # What an update goes on from, once the learner's arrays are moved to the coordinates of all rows.
         self.kept: LearnerState | None = None
         self.drawn: UniformSample | None = None  # rows to be counted at the end
+        self.splits: Splits | None = None  # of the best tree of several starts
+        self._whole: np.ndarray | None = None  # all rows, where they are in memory
         self._snapshots = snapshots
         self._found = snapshots.found if snapshots is not None else found
         self.busy: defaultdict[str, float] = defaultdict(float)
@@ -255,7 +259,29 @@ class _Run:
         if self.threads == 1:
             here -= sum(self.rows.busy.values())
         self._spent({**self.rows.busy, "mix and shuffle": max(here, 0.0)})
-        return self._learned(counter)
+        return self._divided(self._learned(counter))
+
+    def _divided(self, learned: Learned) -> Learned:
+        """Where no valley was found: cuts of least squares, and rows counted anew.
+
+        In place: what an update goes on from has the arrays of the tree.
+        """
+        sample = self.learner.sample
+        if learned.counted == "windowed" or self.params.learn.reseat == "no" or sample is None:
+            return learned
+        splits = self.splits or restarts.splits_of(learned)
+        if splits.kept.any():
+            return learned
+        some = self.drawn.rows() if learned.counted == "sampled" and self.drawn is not None else self._whole
+        of = sample.rows() if some is None else some
+        if not move_to_two_means(learned.tree, learned.scaling, of, learned.statistics):
+            return learned
+        counter = self._counter(learned)
+        for X in RowStream(self.rows.blocks(IN_ORDER)).blocks(self.block_rows) if some is None else [some]:
+            counter.update(X)
+        counter.join()
+        self._spent(counter.busy)
+        return replace(learned, statistics=counter.statistics())
 
     def _learned(self, counter: Counter | None) -> Learned:
         self.learner.join()
@@ -364,7 +390,7 @@ class _Run:
     def _in_memory(self, X: np.ndarray) -> Counter | None:
         if not len(X):
             raise NoRows("there are no rows", "a model is learned from rows")
-        self.used = len(X)
+        self.used, self._whole = len(X), X
         if self._profiled:
             self.columns.set_tails(X)
         else:
@@ -422,7 +448,7 @@ class _Run:
                 given_up.set()
                 raise
         learned = [run._learned(counter) for run, counter in zip(runs, counters, strict=True)]
-        best = restarts.best(learned, X, self.params.prune)
+        best, self.splits = restarts.best(learned, X, self.params.prune)
         self.learner, self.dither = runs[best].learner, runs[best].dither
         for k, other in enumerate(learned):
             if k != best:
@@ -618,7 +644,7 @@ class _Run:
         counter.restore(found.arrays)
         return counter, found.position.rows
 
-    def _counter(self, finished: Learner) -> Counter:
+    def _counter(self, finished: Learner | Learned) -> Counter:
         """For rows under a tree that no longer moves."""
         tree, seed = finished.tree.freeze(), self.params.seed
         return Counter(tree, finished.scaling, self.threads, dither=finished.dither, seed=seed)

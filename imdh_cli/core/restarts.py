@@ -31,8 +31,10 @@ COMPARED_ROWS = 4000  # at most
 ALONE = 0.01  # what a tree that none agrees with has for agreement: its valleys are there nevertheless
 
 
-def best(trees: Sequence[Learned], X: np.ndarray, params: PruneParams) -> int:
-    """The place of the tree to keep; the first one of like ones. X : (n, d), the rows they were learned from.
+def best(trees: Sequence[Learned], X: np.ndarray, params: PruneParams) -> tuple[int, Splits]:
+    """The place of the tree to keep, the first one of like ones, and what is known of its splits.
+
+    X : (n, d), the rows they were learned from.
 
     params : how trees are pruned to be compared, by the number of clusters that is chosen for each: so the
     tree that is kept does not depend on the number that is asked for.
@@ -50,7 +52,8 @@ def best(trees: Sequence[Learned], X: np.ndarray, params: PruneParams) -> int:
         alike[i, j] = alike[j, i] = adjusted_rand(labels[i], labels[j])
     agreement = alike.sum(axis=1) / max(1, len(trees) - 1)
     scores = np.maximum(agreement, ALONE) * np.sqrt([worth(each) for each in splits])
-    return int(np.lexsort((-np.arange(len(trees)), agreement, scores))[-1])
+    place = int(np.lexsort((-np.arange(len(trees)), agreement, scores))[-1])
+    return place, own[place]
 
 
 def splits_of(tree: Learned) -> Splits:
