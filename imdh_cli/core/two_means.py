@@ -33,6 +33,7 @@ TURNS = 30  # of the start towards the direction of most variance
 STEPS = 15
 TAILS = 2.5
 BALANCED = 0.7
+FARTHEST = 1e60  # place of a cut whose square can be told
 # Of a valley that stays, at least: E / sqrt(n), depth, rows of the lesser side as a part of all.
 WEAK, SHALLOW, SLIGHT = 0.5, 0.2, 0.05
 
@@ -49,8 +50,12 @@ def move_to_two_means(tree: Tree, scaling: Scaling, X: np.ndarray, counted: Stat
 
     X : (rows, d), in the units of the user. counted : rows at this tree. Returns how many cuts were moved.
     """
-    Z = scaling.apply(X[:: -(-len(X) // MOST_ROWS)])
     thresholds, _ = tree.frozen()
+    if not (
+        np.abs(thresholds) <= FARTHEST
+    ).all():  # learning diverged, or values are too large to be unscaled
+        return 0
+    Z = scaling.apply(X[:: -(-len(X) // MOST_ROWS)])
     stays = _has_weak_valley(counted)
     moved = 0
     stack = [(1, Z, False)]
