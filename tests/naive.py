@@ -257,7 +257,7 @@ class Summary:
     pivots: Array  # (n, d) the learned means
     histograms: Array  # (m, 128) int64
     on_piles: Array | None = None  # (m, 128) int64, of the rows on a pile of the column a split leans on
-    copies: float = 0.0  # c, where n rows count for n / (1 + c n)
+    copies: Array | float = 0.0  # c, or (m,) of each split: n rows count for n / (1 + c n)
 
 
 def pivots(tree: Tree) -> Array:
@@ -489,6 +489,27 @@ def density_on_hyperplane(
     s = math.sqrt(sum(x * x for x in p) / len(p))
     density = sum(phi((b - x / s) / h) / h for x in p) / len(p)
     return density + C * max(abs(b) - alpha, 0.0) ** 2
+
+
+# --- columns that are looked up from a thing ------------------------------------------------------
+
+
+def effective_number(counts: Array) -> float:
+    """exp(- sum p ln p), p the shares of the counts."""
+    return math.exp(-sum(c / counts.sum() * math.log(c / counts.sum()) for c in counts if c))
+
+
+def copies_along(v: Array, kinds: dict[int, tuple[int, float]]) -> float:
+    """c of a cut across v. kinds: the kind of thing of each column that is looked up, and how many of these
+    things there are, N. Where two thirds of |v|^2 lie on such columns 1 / (N N' ...), over the kinds with a
+    twentieth at least; else 0."""
+    share: dict[int, float] = {}
+    for column, (kind, _) in kinds.items():
+        share[kind] = share.get(kind, 0.0) + v[column] ** 2
+    if sum(share.values()) < 2 / 3:
+        return 0.0
+    numbers = {kind: number for kind, number in kinds.values() if share[kind] >= 0.05}
+    return 1.0 / math.prod(numbers.values())
 
 
 # --- rows without a valley ------------------------------------------------------------------------
@@ -866,7 +887,7 @@ def valleys(
             parts = [summary.on_piles[j - 1], histogram - summary.on_piles[j - 1]]
             of_parts = [excess_mass(part) / math.sqrt(max(part.sum(), 1)) for part in parts]
             out.excess[j - 1] = min(out.excess[j - 1], max(of_parts))
-        out.excess[j - 1] /= math.sqrt(1 + summary.copies * summary.counts[0])
+        out.excess[j - 1] /= math.sqrt(1 + np.broadcast_to(summary.copies, m)[j - 1] * summary.counts[0])
         clear = summary.counts[j - 1] >= 4 and out.excess[j - 1] > threshold and out.depth[j - 1] > 0
         out.significant[j - 1] = clear and out.divides[j - 1]
         below = [c for c in (2 * j, 2 * j + 1) if c <= m]

@@ -43,6 +43,7 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
     offsets = rng.normal(size=m)
     names = [f"x{j}" for j in range(d)]
     sizes = {"n": n, "m": m, "d": d, "L": m + 1, "c": 2, "e": min(2, d), "q": min(1, d - 1), "p": 3, "w": 2}
+    sizes["r"] = 1
     return Model(
         feature_names=names,
         center=rng.normal(size=d),
@@ -98,6 +99,8 @@ def plain_model(depth: int = 3, d: int = 3, seed: int = 0) -> Model:
             "coarse_finer": np.array([d - 1])[: sizes["q"]],
             "spike_columns": np.array([0, d - 1]),
             "spike_moved": np.array([0.5, 1.0]),
+            "lookup_columns": np.array([0]),
+            "lookup_things": np.array([20.5]),
             "pile_columns": np.array([0, 0, d - 1]),
             "histograms_on_piles": histograms // 2,
         },
@@ -555,6 +558,8 @@ def test_a_tree_that_is_not_full_or_too_deep_is_refused(model, path, splits):
         ({"hot_shares": np.array([0.8, -0.1])}, "hot_shares must not be negative"),
         ({"copies": np.array([1.5])}, "copies must be 1 at most"),
         ({"spike_moved": np.array([0.5, 1.5])}, "spike_moved must be 1 at most"),
+        ({"lookup_things": np.array([0.5])}, "lookup_things must be 1 at least"),
+        ({"lookup_columns": np.array([99])}, "lookup_columns must be between 0 and"),
         ({"spike_columns": np.array([0, 99])}, "spike_columns must be between 0 and"),
     ],
 )

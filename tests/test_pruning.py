@@ -50,7 +50,7 @@ def random_summary(seed: int, depth: int, rows: int, *, valleys: bool = True) ->
     summary.on_piles[:, 64:] = 0
     summary.on_piles[::3] = rng.binomial(histograms[::3], 0.3)
     summary.on_piles[2::3] = 0
-    summary.copies = seed % 2 * 2 / max(rows, 1)
+    summary.copies = rng.integers(0, 3, leaves - 1) / max(rows, 1) if seed % 2 else 0.0
     return summary
 
 

@@ -164,10 +164,10 @@ def report_suspects(console: Console, model: Model) -> None:
 
 
 def report_copies(console: Console, model: Model) -> None:
-    """Rows that are copies of others."""
-    from imdh_cli.report.cautions import copies
+    """Rows that are copies of others, and columns that have the values of things."""
+    from imdh_cli.report.cautions import copies, lookups
 
-    if said := copies(model):
+    for said in filter(None, (copies(model), *lookups(model))):
         console.note(said)
 
 

@@ -37,9 +37,13 @@ def copies_per_row(X: np.ndarray, at: np.ndarray, tied: Sequence[np.ndarray]) ->
         return 0.0
     if np.sum(_alike(counts) >= MOSTLY * np.array(alike)) < COLUMNS:
         return 0.0
-    shares = counts / len(rows)
-    effective = np.exp(-(shares * np.log(shares)).sum())
-    return float(1.0 / effective - 1.0 / len(rows))
+    return 1.0 / effective_number(counts) - 1.0 / len(rows)
+
+
+def effective_number(counts: np.ndarray) -> float:
+    """How many kinds, all met as often, tell as much as those of which so many rows were met, (u,)."""
+    shares = counts / counts.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def _alike(counts: np.ndarray) -> float:

@@ -30,6 +30,7 @@ from imdh_cli.core import spikes
 from imdh_cli.core.coarse import Coarse
 from imdh_cli.core.copies import copies_per_row
 from imdh_cli.core.humps import are_places, half_way, often_met, room_without_spikes
+from imdh_cli.core.lookups import Lookups, may_be_looked_up
 from imdh_cli.core.one_hot import OneHot, Seeker
 from imdh_cli.core.piles import LEAST_PART, Piles, stand_out, values_of
 from imdh_cli.core.spikes import Spikes
@@ -51,7 +52,8 @@ class Dither:
     values of a bin. squares : (c,), the mean square of the noise. piled : (c,) bool, where a part of the
     rows lies on piles. piles : of all columns, those without noise too. one_hot : which of the columns are
     the levels of one, and spread together. coarse : which are classes of another column. spikes : the single
-    values that are taken as others. copies : what n rows that are copies count for (see copies).
+    values that are taken as others. copies : what n rows that are copies count for (see copies). lookups :
+    columns of some things, among which a valley along them is judged.
     """
 
     columns: np.ndarray
@@ -65,6 +67,7 @@ class Dither:
     copies: float = 0.0
     coarse: Coarse = field(default_factory=Coarse.none)
     spikes: Spikes = field(default_factory=Spikes.none)
+    lookups: Lookups = field(default_factory=Lookups.none)
 
     @property
     def any(self) -> bool:
@@ -85,7 +88,7 @@ class Dither:
         """By rows (n, d) as they are, of which a sample is taken at even distances."""
         at = np.linspace(0, len(X) - 1, min(len(X), SAMPLE_ROWS)).astype(np.int64)
         found: list[tuple[Any, ...]] = []
-        piles, moved, tied = [], [], []
+        piles, moved, tied, looked_up = [], [], [], []
         places, levels = are_places(X, at), Seeker()
         seen = prepared(np.empty(kernel.SEEN, dtype=np.int64))
         for f, column in _columns(X, at):
@@ -102,6 +105,7 @@ class Dither:
             noise = _rooms(column, values, counts, often, places)
             if noise is not None:
                 tied.append(counts)
+                looked_up += [f] if may_be_looked_up(values, len(column)) else []
             if spiky is not None:
                 moved.append((f, spiky))
                 noise = noise or _Noise(0.0, 0.0, np.zeros((BINS, 2)), 0.0)
@@ -124,6 +128,7 @@ class Dither:
             one_hot,
             copies_per_row(X, at, tied),
             spikes=Spikes.of(moved),
+            lookups=Lookups.of(X[at], looked_up, columns.tolist()),
         )
         if places:
             return own
@@ -180,6 +185,7 @@ class Dither:
             **self.one_hot.state(),
             **self.coarse.state(),
             **self.spikes.state(),
+            **self.lookups.state(),
             **({"copies": np.array([self.copies])} if self.copies > 0.0 else {}),
             **piles,
         }
@@ -194,7 +200,15 @@ class Dither:
         columns, origins, per_bin, rooms, squares, piled = (state[f"dither_{name}"] for name in names)
         one_hot, copies = OneHot.restored(state), float(state.get("copies", [0.0])[0])
         noise = columns, origins, per_bin, rooms, squares, piled > 0
-        return cls(*noise, piles, one_hot, copies, Coarse.restored(state), Spikes.restored(state))
+        return cls(
+            *noise,
+            piles,
+            one_hot,
+            copies,
+            Coarse.restored(state),
+            Spikes.restored(state),
+            Lookups.restored(state),
+        )
 
 
 def noise_key(seed: int, *, epoch: int | None) -> np.uint64:

@@ -120,6 +120,11 @@ class Learned:
         dither = self.dither
         return self.tree.freeze().noise_shares(self.scaling, dither.columns, dither.squares)
 
+    @property
+    def copies(self) -> np.ndarray:
+        """Of each split, (m,), the c of how many rows stand for all (see core.copies and core.lookups)."""
+        return np.maximum(self.dither.copies, self.dither.lookups.copies_along(self.tree.directions))
+
     def leaves(self, X: np.ndarray) -> np.ndarray:
         """The leaf of each row of X (n, d), from 0 and left to right, (n,) int64."""
         frozen = self.tree.freeze()

@@ -65,7 +65,7 @@ def splits_of(tree: Learned) -> Splits:
         counted.histograms,
         1,
         counted.on_piles,
-        tree.dither.copies,
+        tree.copies,
         tree.noise_shares,
     )
 
@@ -83,7 +83,7 @@ def leaf_clusters(tree: Learned, params: PruneParams) -> tuple[np.ndarray, int]:
     """
     counts, means, squares = tree.statistics.of_nodes()
     arrays = counts, means, squares, tree.tree.pivots, tree.statistics.histograms
-    apart = tree.statistics.on_piles, tree.dither.copies, tree.noise_shares
+    apart = tree.statistics.on_piles, tree.copies, tree.noise_shares
     own = pruning.prune(*arrays, replace(params, clusters="auto"), *apart)
     if params.clusters == "auto":
         return own.cluster_of_leaf, own.n_clusters

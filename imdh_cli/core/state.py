@@ -75,6 +75,10 @@ class LearnerState:
     spike_moved: Annotated[Array | None, "<f8", "w"] = None
     spike_quantiles: Annotated[Array | None, "<f8", "w", POINTS] = None
     copies: Annotated[Array | None, "<f8", 1] = None  # of rows (see core.copies)
+    # Columns that are looked up from some thing (see core.lookups).
+    lookup_columns: Annotated[Array | None, "<i8", "r"] = None
+    lookup_groups: Annotated[Array | None, "<i8", "r"] = None
+    lookup_things: Annotated[Array | None, "<f8", "r"] = None
     # The values that hold far more rows than their neighbours (see core.piles).
     pile_columns: Annotated[Array | None, "<i8", "p"] = None
     pile_values: Annotated[Array | None, "<f8", "p"] = None
@@ -119,6 +123,7 @@ NOISE = (
     "coarse_",
     "spike_",
     "copies",
+    "lookup_",
     "pile_",
 )  # how the names begin of what rows are counted with
 # Noise, piles and which cells are far are what they were.

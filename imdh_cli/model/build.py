@@ -44,7 +44,7 @@ def prune(learned: Learned, params: PruneParams) -> Pruning:
         counted.histograms,
         params,
         counted.on_piles,
-        learned.dither.copies,
+        learned.copies,
         learned.noise_shares,
         learned.dither.piles.shared(learned.tree.directions, counts, means, squares),
     )

@@ -16,6 +16,7 @@ import numpy as np
 from imdh_cli.atomic import Target
 from imdh_cli.core import pruning
 from imdh_cli.core.columns import EVERYWHERE
+from imdh_cli.core.lookups import Lookups
 from imdh_cli.core.piles import Piles
 from imdh_cli.core.pruning import Pruning
 from imdh_cli.core.tree import CLIP, FLAT, FrozenTree, Scaling
@@ -148,6 +149,11 @@ class Model:
         """What tells how many rows differ (see core.copies), 0 where none are copies."""
         return float(self.extras.get("copies", [0.0])[0])
 
+    @property
+    def lookups(self) -> Lookups:
+        """Columns that are looked up from some things."""
+        return Lookups.restored(self.extras)
+
     def pruned(self, params: PruneParams) -> Pruning:
         """The clusters of this tree by other parameters, with what makes them doubtful; the model stays.
 
@@ -164,7 +170,7 @@ class Model:
             self.histograms,
             params,
             self.extras.get("histograms_on_piles"),
-            self.copies,
+            np.maximum(self.copies, self.lookups.copies_along(self.directions)),
             self.noise_shares,
             self.piles_shared,
         )

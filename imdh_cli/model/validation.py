@@ -57,6 +57,7 @@ TOGETHER = {
         ("hot_", "the one-hot columns"),
         ("coarse_", "the columns of classes"),
         ("spike_", "the spikes"),
+        ("lookup_", "the columns of things"),
         ("pile_", "the piles"),
         ("far_", "far cells"),
         (FORMER, "the tree before cuts were moved"),
@@ -75,6 +76,7 @@ NEVER_NEGATIVE = (
     "dither_squares",
     "hot_shares",
     "copies",
+    "lookup_groups",
     "projection_sd",
     "sums_of_squares",
     "mean_squares",
@@ -164,6 +166,8 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
         _fault("spike_moved must be 1 at most")
     if "copies" in arrays and not arrays["copies"][0] <= 1.0:
         _fault("copies must be 1 at most")
+    if "lookup_things" in arrays and not (arrays["lookup_things"] >= 1.0).all():
+        _fault("lookup_things must be 1 at least")
     if "histograms_on_piles" in arrays and (arrays["histograms_on_piles"] > arrays["histograms"]).any():
         _fault("histograms_on_piles hold more rows than histograms")
     _check_merge_order(arrays["merge_order"])
@@ -182,7 +186,7 @@ def _sizes(headers: Mapping[str, Header]) -> dict[str, int]:
         shape = headers[name].shape if name in headers else (0,)
         return shape[0] if len(shape) == 1 else 0
 
-    own = {"c": "dither", "e": "hot", "q": "coarse", "w": "spike", "p": "pile"}
+    own = {"c": "dither", "e": "hot", "q": "coarse", "w": "spike", "r": "lookup", "p": "pile"}
     free = {size: length(f"{what}_columns") for size, what in own.items()}
     return {"d": d, "m": m, "n": 2 * m + 1, "L": m + 1, **free}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from imdh_cli.report import notations
 from imdh_cli.report.figures import Caution, Summary
 from imdh_cli.report.suspects import warning
 from imdh_cli.report.tails import sentence
 from imdh_cli.report.words import percent
-from imdh_cli.words import count, listing, printable
+from imdh_cli.words import count, listing, printable, quoted
 
 if TYPE_CHECKING:
     from imdh_cli.model import Model
@@ -29,6 +31,7 @@ def cautions(summary: Summary) -> tuple[Caution, ...]:
         for found in (
             _rows,
             _copies,
+            _lookups,
             _suspects,
             _notations,
             _tails,
@@ -58,6 +61,21 @@ def copies(model: Model) -> str:
     )
 
 
+def lookups(model: Model) -> list[str]:
+    """Columns that are looked up from some thing, in words, a sentence for each kind of thing."""
+    found = model.lookups
+    said = []
+    for group in np.unique(found.groups):
+        own = found.groups == group
+        names = [printable(model.feature_names[f], NAME) for f in found.columns[own]]
+        verb, number = "have" if len(names) > 1 else "has", round(float(found.things[own][0]))
+        said.append(
+            f"{quoted(names)} {verb} the values of about {number:,} things, as shops or patients, that come "
+            "again and again: valleys along what belongs to a thing are judged as among so many"
+        )
+    return said
+
+
 def _rows(s: Summary) -> Iterator[tuple[str, str]]:
     r = s.rows
     left_out = r.skipped + r.bad
@@ -84,6 +102,11 @@ def _rows(s: Summary) -> Iterator[tuple[str, str]]:
 def _copies(s: Summary) -> Iterator[tuple[str, str]]:
     if s.model is not None and (said := copies(s.model)):
         yield "copies", f"{said[0].upper()}{said[1:]}."
+
+
+def _lookups(s: Summary) -> Iterator[tuple[str, str]]:
+    for said in [] if s.model is None else lookups(s.model):
+        yield "lookups", f"{said}."
 
 
 def _suspects(s: Summary) -> Iterator[tuple[str, str]]:

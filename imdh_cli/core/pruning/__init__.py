@@ -82,7 +82,7 @@ def prune(
     histograms: np.ndarray,
     params: PruneParams,
     on_piles: np.ndarray | None = None,
-    copies: float = 0.0,
+    copies: float | np.ndarray = 0.0,
     noise_shares: np.ndarray | None = None,
     shared: np.ndarray | None = None,
 ) -> Pruning:
@@ -95,7 +95,8 @@ def prune(
     histograms : (m, 128), without the gaps between codes
     params : PruneParams
     on_piles : (m, 128), optional, the part of the histograms that lies on piles (see core.piles)
-    copies : c, where n rows count for n / (1 + c n), some being copies (see core.copies)
+    copies : c, where n rows count for n / (1 + c n), some being copies (see core.copies), or that of each
+        split, (m,) (see core.lookups)
     noise_shares : (m,), optional, which part of the variance along each split is noise (see core.dither)
     shared : (m, 2), optional, see `core.piles.Piles.shared`
 

@@ -62,7 +62,7 @@ class Splits:
         histograms: np.ndarray,
         min_rows: int,
         on_piles: np.ndarray | None = None,
-        copies: float = 0.0,
+        copies: float | np.ndarray = 0.0,
         noise_shares: np.ndarray | None = None,
     ) -> Splits:
         """From the arrays that `prune` is given, judged at the usual threshold."""
