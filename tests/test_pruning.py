@@ -15,12 +15,15 @@ from imdh_cli.core import pruning, thread_pipeline
 from imdh_cli.core.columns import ColumnMoments
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.learner import Learner
+from imdh_cli.core.pruning import valleys
 from imdh_cli.core.pruning.valleys import bandwidths
+from imdh_cli.core.pruning.weights import Splits
 from imdh_cli.core.statistics import Statistics
 from imdh_cli.core.tree import Scaling, Tree
 from imdh_cli.errors import UsageError
 from imdh_cli.params import PAPER_PRESET, FitParams, PruneParams
 from tests import naive
+from tests.benchmarks.in_process import fit_rows
 
 # --- summaries to prune ---------------------------------------------------------------------------
 
@@ -517,3 +520,39 @@ def test_a_gap_below_cuts_that_divide_off_few_rows_is_counted():
     assert found.significant.tolist() == [False, True, False]
     assert found.n_clusters == 3
     assert_same_choice(found, naive.prune(summary))
+
+
+def test_thresholds_are_less_where_fewer_splits_are_looked_at():
+    plain = np.ones(1023, dtype=bool)
+    plain[5] = False
+    factors = valleys.eased(np.full(1023, 10**9), 3, plain)
+    for j in (1, 2, 3, 7, 100, 200, 1000):
+        assert 1.5 * factors[j - 1] == pytest.approx(naive.least_excess(1.5, j, 10**9, 3))
+    assert factors[5] == factors[127] == factors[-1] == 1.0
+    assert factors[0] == pytest.approx(0.6)
+    few = valleys.eased(np.array([100, 0, 50]), 3, plain[:3])
+    assert few[0] == pytest.approx(naive.least_excess(1.5, 1, 100, 3) / 1.5)
+    assert few[1] == 1.0
+
+
+@pytest.mark.parametrize(("noise", "pile", "counts"), [(0.0, 0, True), (0.2, 0, False), (0.0, 1, False)])
+def test_a_valley_that_counts_at_a_root_counts_not_along_noise_and_piles(noise, pile, counts):
+    rng = np.random.default_rng(0)
+    u = rng.choice([-0.86, 0.86], 600) + 0.52 * rng.standard_normal(600)
+    histogram = np.bincount([naive.bin_of(x) for x in u], minlength=128)[None]
+    rows = np.array([600, (u < 0).sum(), (u >= 0).sum()])
+    moments = np.zeros((3, 2)), np.ones((3, 2)) * rows[:, None], np.zeros((3, 2))
+    on_piles = pile * np.minimum(histogram, 1)
+    splits = Splits.summarise(rows, *moments, histogram, 1, on_piles, 0.0, np.array([noise]))
+    assert 0.95 < splits.excess[0] < 1.5
+    assert splits.significant[0] == counts
+    assert not splits.judge(valleys.SURE).significant[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_groups_of_few_rows_are_found_and_one_is_none(seed):
+    rng = np.random.default_rng([seed, 600, 2])
+    which, X = rng.integers(0, 2, 600), rng.standard_normal((600, 2))
+    assert fit_rows(X, FitParams(seed=seed)).pruning.n_clusters == 1
+    X[:, 0] += 3.5 * which
+    assert fit_rows(X, FitParams(seed=seed)).pruning.n_clusters == 2

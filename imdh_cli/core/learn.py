@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Literal, NamedTuple, Protocol
@@ -269,7 +270,8 @@ class _Run:
     def _divided(self, learned: Learned) -> Learned:
         """Where no valley was found: cuts of least squares, and rows counted anew.
 
-        In place: what an update goes on from has the arrays of the tree.
+        A valley that these show is one, unless values with noise or on piles make it: then cuts stay as they
+        were. In place: what an update goes on from has the arrays of the tree.
         """
         sample = self.learner.sample
         if learned.counted == "windowed" or self.params.learn.reseat == "no" or sample is None:
@@ -278,15 +280,22 @@ class _Run:
         if splits.kept.any():
             return learned
         some = self.drawn.rows() if learned.counted == "sampled" and self.drawn is not None else self._whole
+        moved = replace(learned, tree=deepcopy(learned.tree))
         of = sample.rows() if some is None else some
-        if not move_to_two_means(learned.tree, learned.scaling, of, learned.statistics):
+        if not move_to_two_means(moved.tree, learned.scaling, of, learned.statistics):
             return learned
-        counter = self._counter(learned)
+        counter = self._counter(moved)
         for X in RowStream(self.rows.blocks(IN_ORDER)).blocks(self.block_rows) if some is None else [some]:
             counter.update(X)
         counter.join()
         self._spent(counter.busy)
-        return replace(learned, statistics=counter.statistics())
+        moved = replace(moved, statistics=counter.statistics())
+        splits = restarts.splits_of(moved)
+        if (splits.significant & ~splits.plain).any():
+            return learned
+        for name, array in vars(moved.tree).items():
+            getattr(learned.tree, name)[:] = array
+        return replace(learned, statistics=moved.statistics)
 
     def _learned(self, counter: Counter | None) -> Learned:
         self.learner.join()

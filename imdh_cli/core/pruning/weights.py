@@ -18,7 +18,10 @@ import numpy as np
 from imdh_cli.core.pruning.cut import children
 from imdh_cli.core.pruning.valleys import (
     LEAST_ROWS,
+    PLAIN,
     SIGNIFICANT,
+    SURE,
+    eased,
     excess_mass,
     of_few,
     valley_depths,
@@ -39,7 +42,8 @@ class Splits:
     counts, squares (n,) : rows and sum of squares. gains : G. charged : gains of sums of squares about the
     learned means, the paper's, which may be negative. depths, excess : delta, E / sqrt(n), where n may be
     that of few rows (see `valleys.of_few`), or of fewer that are no copies (see core.copies). significant :
-    a valley of its own; kept : or one below it. min_rows : the least that a cluster may have.
+    a valley of its own; kept : or one below it. plain, eased : hardly any noise and no piles along it, and
+    what thresholds are multiplied by (see `valleys.eased`). min_rows : the least that a cluster may have.
     """
 
     counts: np.ndarray
@@ -48,6 +52,8 @@ class Splits:
     charged: np.ndarray
     depths: np.ndarray
     excess: np.ndarray
+    plain: np.ndarray
+    eased: np.ndarray
     min_rows: int
     significant: np.ndarray = field(default_factory=_none)
     kept: np.ndarray = field(default_factory=_none)
@@ -78,6 +84,9 @@ class Splits:
         excess = of_few(excess, depths, rows, np.minimum(*children(counts)))
         if on_piles is not None:
             excess = without_piles(excess, depths, histograms, on_piles)
+        plain = np.ones(m, dtype=bool) if noise_shares is None else noise_shares <= PLAIN
+        if on_piles is not None:
+            plain &= ~on_piles.any(axis=1)
         excess = excess / np.sqrt(1.0 + copies * counts[0])
         return cls(
             counts=counts,
@@ -86,14 +95,17 @@ class Splits:
             charged=gains[1],
             depths=depths,
             excess=excess,
+            plain=plain,
+            eased=eased(counts[:m], means.shape[1], plain),
             min_rows=min_rows,
         ).judge(SIGNIFICANT)
 
     def judge(self, threshold: float) -> Splits:
-        """The same with `significant` and `kept` by a threshold for E / sqrt(n)."""
+        """The same with `significant` and `kept` by a threshold for E / sqrt(n), that of the eighth level but
+        where it is one beyond doubt."""
         significant = (
             (self.counts[: len(self.gains)] >= LEAST_ROWS)
-            & (self.excess > threshold)
+            & (self.excess > threshold * (self.eased if threshold < SURE else 1.0))
             & (self.depths > 0.0)
             & (self.lesser >= self.min_rows)
         )
