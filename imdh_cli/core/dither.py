@@ -128,7 +128,7 @@ class Dither:
             one_hot,
             copies_per_row(X, at, tied),
             spikes=Spikes.of(moved),
-            lookups=Lookups.of(X[at], looked_up, columns.tolist()),
+            lookups=Lookups.of(X, at, looked_up, columns.tolist()),
         )
         if places:
             return own

@@ -23,9 +23,7 @@ ROWS_PER_VALUE = 8  # of a seed, at least
 EVEN = 0.4  # the part of the gaps between values that are like the one before, at most: by chance 0.15 are
 LIKE = 0.3  # by which part of the gap
 TOLD = 1.1  # times the things: the pairs of thing and value of a column that is told by the thing
-MOSTLY = (
-    2 / 3
-)  # of the direction of a cut that lies along such columns: then it is judged by things, of which
+MOSTLY = 2 / 3  # of the direction of a cut: with that along such columns it is judged by things, of which
 PART = 0.05  # each kind with that part of the direction counts
 MOST_COLUMNS = 256  # of a table that is looked at
 NAMES = ("columns", "groups", "things")
@@ -51,11 +49,11 @@ class Lookups:
         return len(self.columns) > 0
 
     @classmethod
-    def of(cls, X: np.ndarray, seeds: list[int], columns: list[int]) -> Lookups:
-        """By some rows X (n, d), columns that `may_be_looked_up`, and all whose values come again."""
+    def of(cls, X: np.ndarray, at: np.ndarray, seeds: list[int], columns: list[int]) -> Lookups:
+        """By some rows (k,) of X (n, d), columns that `may_be_looked_up`, and all whose values come again."""
         if not seeds or X.shape[1] > MOST_COLUMNS:
             return cls.none()
-        codes = {f: np.unique(X[:, f], return_inverse=True)[1] for f in columns}
+        codes = {f: np.unique(X[at, f], return_inverse=True)[1] for f in columns}
         found: dict[int, tuple[int, float]] = {}
         for seed in sorted(seeds, key=lambda f: -codes[f].max()):
             if seed in found:

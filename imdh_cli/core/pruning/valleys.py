@@ -18,9 +18,6 @@ SIGNIFICANT = 1.5  # E / sqrt(n) beyond which a valley is no accident, of the 12
 AT_ROOT = 0.9  # of a root alone, of many rows, with no more noise than
 PLAIN = 0.03  # of the variance along it;
 OF_FEATURES = 10.0  # and what d / n adds to its square: directions of many features fit the rows they are of
-OF_FEATURES = (
-    10.0  # and what d / n adds to its square: directions of many features that few rows made fit them
-)
 SURE = 2.0  # and beyond which none could doubt it
 LAX = 1.25  # what one split in twenty trees reaches by accident
 EMPTY = 0.8  # depth of a valley that is nearly empty
