@@ -857,12 +857,14 @@ def node_ss(summary: Summary, weight: str) -> Array:
     return total
 
 
-def least_excess(threshold: float, j: int, n: int, d: int, plain: bool = True) -> float:
+def least_excess(threshold: float, j: int, n: float, d: int, plain: bool = True) -> float:
     """What E / sqrt(n) must exceed at node j: t min(1, sqrt(0.81 + 1.44 level / 7 + 10 d / n) / 1.5), or t
     where that is 2 or more, and where a part of the variance is noise or rows lie on piles."""
     if threshold >= 2.0 or not plain:
         return threshold
-    return threshold * min(1.0, math.sqrt(0.81 + 1.44 * (j.bit_length() - 1) / 7 + 10 * d / max(n, 1)) / 1.5)
+    return threshold * min(
+        1.0, math.sqrt(0.81 + 1.44 * (j.bit_length() - 1) / 7 + 10 * d / max(n, 1.0)) / 1.5
+    )
 
 
 def valleys(
@@ -895,9 +897,10 @@ def valleys(
             parts = [summary.on_piles[j - 1], histogram - summary.on_piles[j - 1]]
             of_parts = [excess_mass(part) / math.sqrt(max(part.sum(), 1)) for part in parts]
             out.excess[j - 1] = min(out.excess[j - 1], max(of_parts))
-        out.excess[j - 1] /= math.sqrt(1 + np.broadcast_to(summary.copies, m)[j - 1] * summary.counts[0])
-        plain = summary.on_piles is None or not summary.on_piles[j - 1].any()
-        least = least_excess(threshold, j, int(summary.counts[j - 1]), summary.means.shape[1], plain)
+        alike = 1 + np.broadcast_to(summary.copies, m)[j - 1] * summary.counts[0]
+        out.excess[j - 1] /= math.sqrt(alike)
+        plain = (summary.on_piles is None or not summary.on_piles[j - 1].any()) and of == n
+        least = least_excess(threshold, j, summary.counts[j - 1] / alike, summary.means.shape[1], plain)
         clear = summary.counts[j - 1] >= 4 and out.excess[j - 1] > least and out.depth[j - 1] > 0
         out.significant[j - 1] = clear and out.divides[j - 1]
         below = [c for c in (2 * j, 2 * j + 1) if c <= m]
@@ -932,10 +935,10 @@ def removal_order(valley: Valleys, weight: str = "valley", min_size: int = 1) ->
     def key(j: int) -> tuple[float, ...]:
         G, delta = valley.gain[j - 1], valley.depth[j - 1]
         if min_size > 1 and not valley.divides[j - 1]:
-            return (-1, G if weight == "ss" else G * (0.001 + delta), j)
+            return (-1, G if weight == "ss" or not valley.kept.any() else G * (0.001 + delta), j)
         if weight == "ss":
             return (0, G, j)
-        plain = G * (0.001 + delta)
+        plain = G * (0.001 + delta) if valley.kept.any() else G
         if not valley.kept[j - 1]:
             return (0, plain, 0.0, j)
         return (1, G * delta if valley.significant[j - 1] else 0.0, plain, j)

@@ -58,13 +58,14 @@ def test_columns_of_one_thing_go_together_and_its_number_is_that_of_the_entropy(
             rng.permutation(50)[shop],
             rng.standard_normal(30)[maker],
             region[shop],
+            rng.permutation(30)[maker],
             rng.integers(0, 5, ROWS),
         ]
     )
     found = Dither.of(X).lookups
-    assert found.columns.tolist() == [1, 2, 3, 4]
+    assert found.columns.tolist() == [1, 2, 3, 4, 5]
     assert len(set(found.groups[[0, 1, 3]])) == 1
-    assert found.groups[2] != found.groups[0]
+    assert found.groups[2] == found.groups[4] != found.groups[0]
     assert found.things[0] == pytest.approx(naive.effective_number(np.bincount(shop)))
     assert found.things[2] == pytest.approx(naive.effective_number(np.bincount(maker)))
 
@@ -93,13 +94,23 @@ def test_missing_cells_are_a_value_of_their_own_and_hundreds_of_columns_are_not_
 @pytest.mark.parametrize("seed", range(2))
 def test_things_without_groups_are_one_cluster(seed):
     rng = random(6, seed)
-    patient, p = rng.integers(0, 65, 2000), 1.0 / np.arange(1, 51)
-    one = rng.choice(50, 4000, p=p / p.sum())
+    patient, shop = rng.integers(0, 65, 2000), rng.integers(0, 40, 6000)
     for X in (
         np.column_stack([rng.standard_normal((65, 4))[patient], rng.exponential(size=(2000, 2))]),
-        np.column_stack([rng.standard_normal(50)[one], rng.standard_normal((4000, 3))]),
+        np.column_stack([rng.lognormal(8, 0.5, (40, 2)).round()[shop], rng.gamma(2, 30, 6000)]),
     ):
         assert in_process.fit_rows(X, FitParams(seed=seed)).model.n_clusters == 1
+
+
+def test_a_price_list_is_no_thing_and_its_groups_are_found():
+    rng = random(8)
+    which, prices = rng.integers(0, 2, 5000), np.geomspace(1, 250, 30) * rng.uniform(0.97, 1.03, 30)
+    amount = np.exp(np.where(which, 4.3, 2.0) + 0.33 * rng.standard_normal(5000))
+    price = prices[np.abs(np.log(amount)[:, None] - np.log(prices)).argmin(axis=1)]
+    X = np.column_stack([price, rng.standard_normal(5000)])
+    assert not Dither.of(X).lookups.any
+    labels = in_process.labels(in_process.fit_rows(X, FitParams()).model, X)
+    assert adjusted_rand_score(which, labels) > 0.95
 
 
 def test_groups_beside_things_and_groups_of_things_are_found(tmp_path):

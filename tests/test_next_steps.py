@@ -70,7 +70,7 @@ def test_without_a_valley_groups_of_like_spread_are_offered_and_are_so(tmp_path)
         imdh("prune", model, "-k", 8, "--weight", weight, "-o", tmp_path / "k.npz", "-f")
         sizes = np.bincount(descend(tmp_path / "k.npz", X).label)[1:]
         spread[weight] = sizes.max() / sizes.min()
-    assert spread["ss"] < 5 < 12 < spread["valley"]
+    assert max(spread.values()) < 5
 
 
 def test_equal_rows_are_told_to_be_and_nothing_is_to_be_done(tmp_path):

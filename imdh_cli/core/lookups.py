@@ -7,7 +7,8 @@ so many rows as there are things, by their effective number (see copies); one al
 things, as among their pairs. Groups of things are found where there are things enough to tell them.
 
 seed    a column of some values that come again, at uneven distances: what is rounded has a step
-others  columns that are told, with few exceptions, by the value of a seed: those of the same thing
+others  columns that are told, with few exceptions, by the value of a seed: those of the same thing. One at
+        least has as many values as tell things apart: a seed alone is a price list, or a scale
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from imdh_cli.core.copies import LEAST_VALUES, effective_number
+from imdh_cli.core.copies import COLUMNS, LEAST_VALUES, effective_number
 
 ROWS_PER_VALUE = 8  # of a seed, at least
 EVEN = 0.4  # the part of the gaps between values that are like the one before, at most: by chance 0.15 are
@@ -61,8 +62,10 @@ class Lookups:
             things = codes[seed]
             most = TOLD * (things.max() + 1)
             told = [f for f in columns if f not in found and len(np.unique(_pairs(things, codes[f]))) <= most]
-            number = effective_number(np.bincount(things))
-            found |= dict.fromkeys(told, (seed, number))
+            if sum(codes[f].max() >= LEAST_VALUES for f in told) >= COLUMNS:
+                found |= dict.fromkeys(told, (seed, effective_number(np.bincount(things))))
+        if not found:
+            return cls.none()
         groups, numbers = zip(*(found[f] for f in sorted(found)), strict=True)
         return cls(np.array(sorted(found)), np.unique(groups, return_inverse=True)[1], np.array(numbers))
 
@@ -70,7 +73,7 @@ class Lookups:
         """Of each direction (m, d), unit, the c of copies: n rows count for n / (1 + c n), (m,)."""
         shares = directions[:, self.columns] ** 2
         number, whole = np.ones(len(directions)), np.zeros(len(directions))
-        for group in np.unique(self.groups):
+        for group in set(self.groups.tolist()):
             own = self.groups == group
             share = shares[:, own].sum(axis=1)
             whole += share

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from imdh_cli.report import notations
 from imdh_cli.report.figures import Caution, Summary
 from imdh_cli.report.suspects import warning
@@ -65,7 +63,7 @@ def lookups(model: Model) -> list[str]:
     """Columns that are looked up from some thing, in words, a sentence for each kind of thing."""
     found = model.lookups
     said = []
-    for group in np.unique(found.groups):
+    for group in sorted(set(found.groups.tolist())):
         own = found.groups == group
         names = [printable(model.feature_names[f], NAME) for f in found.columns[own]]
         verb, number = "have" if len(names) > 1 else "has", round(float(found.things[own][0]))

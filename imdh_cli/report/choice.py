@@ -9,7 +9,7 @@ import numpy as np
 
 from imdh_cli.core.pruning import Pruning, doubt_of
 from imdh_cli.core.pruning.cut import children, clusters_after
-from imdh_cli.core.pruning.valleys import EMPTY
+from imdh_cli.core.pruning.valleys import beyond_empty
 from imdh_cli.model.metadata import leant_on
 from imdh_cli.report import notations
 from imdh_cli.report.suspects import doubt
@@ -24,7 +24,6 @@ DOUBTS = {
     "pile": "Not clear where the rows of one value, as 0, are told from the rest: "
     "it may stand for a missing one.",
 }
-FEW = 20  # rows beyond an empty valley from which on these are told of: one Gaussian has none such
 HUGE = 1e300  # stands for what is too large for a float
 
 
@@ -219,9 +218,9 @@ def _inherent(model: Model) -> str:
 def _aside(model: Model, natural: Pruning) -> str:
     """The largest small group beyond an empty valley that no cluster was made of, in words."""
     lesser = np.minimum(*children(model.counts))
-    found = np.where(natural.depths >= EMPTY, lesser, 0)
+    found = beyond_empty(natural.depths, lesser)
     i = int(np.argmax(found))
-    if natural.kept.any() or found[i] < FEW:
+    if natural.kept.any() or not found[i]:
         return ""
     step = int(np.argmax(natural.merge_order == i + 1))
     k = clusters_after(natural.merge_order, model.counts, max(1, model.params.prune.min_size))[step]

@@ -22,6 +22,7 @@ SURE = 2.0  # and beyond which none could doubt it
 LAX = 1.25  # what one split in twenty trees reaches by accident
 EMPTY = 0.8  # depth of a valley that is nearly empty
 RARE = 9  # times the rows of the lesser side: where that is less than n, it stands for n
+FEW = 20  # rows beyond a nearly empty valley from which on these are told of: one Gaussian has none such
 LEAST_ROWS = 4
 BEYOND = HALF  # bins that an end bin is taken to be wide, as it holds all that lies beyond
 # With the end bins spread out as far as that: whose bin each is, and what part of it.
@@ -109,10 +110,10 @@ def excess_mass(histograms: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def eased(rows: np.ndarray, features: int, plain: np.ndarray) -> np.ndarray:
     """By what a threshold for E / sqrt(n) is multiplied at each split, (m,): 1 from the eighth level on.
 
-    Its square grows with the level, as that of the largest of twice as many numbers does. rows : (m,), of
-    each split. plain : (m,) bool, hardly any noise along it and no piles; else 1, since the room of values is
-    such that their valleys stay below the threshold. Of 448 tables of fourteen shapes of one cluster, 200 to
-    6,000 rows of 2 to 40 features, none has a significant valley by this.
+    Its square grows with the level, as that of the largest of twice as many numbers does. rows : (m,), that
+    each split stands for. plain : (m,) bool, no noise to speak of along it, no piles and no few rows beyond;
+    else 1: the room of values is such that their valleys stay below the threshold, and so do tails. Of 448
+    tables of fourteen shapes of one cluster, 200 to 6,000 rows of 2 to 40 features, none has a valley by it.
     """
     levels = len(rows).bit_length()
     level = np.repeat(np.arange(levels), 1 << np.arange(levels))
@@ -129,8 +130,20 @@ def of_few(excess: np.ndarray, depths: np.ndarray, counts: np.ndarray, lesser: n
     500 to 100,000 rows, 150 draws each, E stayed below 2.4 roots of the rows there, of a Cauchy's below 3.4;
     1.5 by RARE asks for 4.5.
     """
-    few = np.where((depths >= EMPTY) & (lesser > 0), np.minimum(counts, RARE * lesser), counts)
+    few = np.where(are_few(depths, counts, lesser), RARE * lesser, counts)
     return excess * np.sqrt(np.maximum(counts, 1) / np.maximum(few, 1))
+
+
+def are_few(depths: np.ndarray, counts: np.ndarray, lesser: np.ndarray) -> np.ndarray:
+    """Whether the lesser side of each split, (m,), has few rows beyond a nearly empty valley."""
+    few: np.ndarray = (depths >= EMPTY) & (lesser > 0) & (RARE * lesser < counts)
+    return few
+
+
+def beyond_empty(depths: np.ndarray, lesser: np.ndarray) -> np.ndarray:
+    """Of each split, (m,), the rows that stand apart beyond a nearly empty valley; 0 where too few to be told
+    of. lesser : (m,), rows of its lesser side."""
+    return np.where((depths >= EMPTY) & (lesser >= FEW), lesser, 0)
 
 
 def without_piles(

@@ -21,6 +21,7 @@ from imdh_cli.core.pruning.valleys import (
     PLAIN,
     SIGNIFICANT,
     SURE,
+    are_few,
     eased,
     excess_mass,
     of_few,
@@ -42,7 +43,7 @@ class Splits:
     counts, squares (n,) : rows and sum of squares. gains : G. charged : gains of sums of squares about the
     learned means, the paper's, which may be negative. depths, excess : delta, E / sqrt(n), where n may be
     that of few rows (see `valleys.of_few`), or of fewer that are no copies (see core.copies). significant :
-    a valley of its own; kept : or one below it. plain, eased : hardly any noise and no piles along it, and
+    a valley of its own; kept : or one below it. plain, eased : no noise, piles or few rows to speak of, and
     what thresholds are multiplied by (see `valleys.eased`). min_rows : the least that a cluster may have.
     """
 
@@ -81,13 +82,17 @@ class Splits:
             left, right = children(ss)
             gains.append(ss[:m] - left - right)
         depths, excess = valley_depths(histograms, rows, noise_shares), excess_mass(histograms, rows)
-        excess = of_few(excess, depths, rows, np.minimum(*children(counts)))
+        lesser = np.minimum(*children(counts))
+        excess = of_few(excess, depths, rows, lesser)
         if on_piles is not None:
             excess = without_piles(excess, depths, histograms, on_piles)
-        plain = np.ones(m, dtype=bool) if noise_shares is None else noise_shares <= PLAIN
+        plain = ~are_few(depths, rows, lesser)
+        if noise_shares is not None:
+            plain &= noise_shares <= PLAIN
         if on_piles is not None:
             plain &= ~on_piles.any(axis=1)
-        excess = excess / np.sqrt(1.0 + copies * counts[0])
+        alike = 1.0 + copies * counts[0]  # rows that count for one
+        excess = excess / np.sqrt(alike)
         return cls(
             counts=counts,
             squares=squares,
@@ -96,7 +101,7 @@ class Splits:
             depths=depths,
             excess=excess,
             plain=plain,
-            eased=eased(counts[:m], means.shape[1], plain),
+            eased=eased(counts[:m] / alike, means.shape[1], plain),
             min_rows=min_rows,
         ).judge(SIGNIFICANT)
 
@@ -141,8 +146,8 @@ class SplitWeight(Protocol):
 
 
 class ValleyWeight:
-    """Splits that are not kept first, least G (0.001 + delta) first, then the kept ones, least G delta first
-    (0 where not significant itself).
+    """Splits that are not kept first, least G (0.001 + delta) first, or least G where none is kept, then the
+    kept ones, least G delta first (0 where not significant itself).
 
     The cost of a significant split is delta n ln(SS / (SS_left + SS_right)), a likelihood gain: free of the
     node's own spread, so that one wide cluster does not own the curve.
@@ -152,7 +157,7 @@ class ValleyWeight:
     signed = False
 
     def order_key(self, splits: Splits) -> tuple[np.ndarray, ...]:
-        worth = splits.gains * (0.001 + splits.depths)
+        worth = splits.gains * (0.001 + splits.depths) if splits.kept.any() else splits.gains
         valley = np.where(splits.significant, splits.gains * splits.depths, 0.0)
         return splits.kept, np.where(splits.kept, valley, worth), worth
 
