@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.cluster import KMeans
+from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from imdh_cli.core import learn as learning
@@ -75,6 +75,19 @@ def test_groups_that_overlap_are_found_where_two_are_asked_for():
         labels = in_process.labels(in_process.with_clusters(fit.model, 2), X)
         best = X.sum(axis=1) > np.sqrt(8.0)
         assert adjusted_rand_score(which, labels) > adjusted_rand_score(which, best) - 0.03
+
+
+@pytest.mark.parametrize("d", [1, 4])
+def test_parts_differ_as_much_as_those_of_bisecting_k_means(d):
+    X = np.random.default_rng(0).standard_normal((5000, d))
+
+    def within(labels: np.ndarray) -> float:
+        return sum(X[labels == k].var(axis=0).sum() * np.mean(labels == k) for k in np.unique(labels))
+
+    model = in_process.fit_rows(X, FitParams()).model
+    assert model.n_clusters == 1
+    ours = within(in_process.labels(in_process.with_clusters(model, 5), X))
+    assert ours < 1.02 * within(BisectingKMeans(5, random_state=0).fit_predict(X))
 
 
 def test_cuts_are_moved_down_to_the_last_level():
