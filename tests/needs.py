@@ -10,7 +10,8 @@ import pytest
 
 def missing(what: str, why: str) -> NoReturn:
     """End a test for want of `browser`, `postgres`, `modes` (a program that file modes hold for), `mount`,
-    `full` (the device /dev/full), `x86` (a processor), or a program by its name.
+    `full` (the device /dev/full), `x86` (a processor), `views` (Arrow 18, which turns view types into others:
+    17 is the oldest that the package runs with), or a program by its name.
 
     Failed, where IMDH_REQUIRE names it: `.ci/run` names all that it installs and all that the machine can do,
     so that no test drops out there unseen.

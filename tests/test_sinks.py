@@ -35,6 +35,7 @@ from hypothesis import strategies as st
 from imdh_cli.errors import DataError, OutputError, UsageError
 from imdh_cli.sinks import open_partitions, open_sink
 from imdh_cli.sinks.text import encode
+from tests.needs import missing
 
 FORMATS = ["csv", "tsv", "csv.gz", "parquet", "arrow", "feather"]
 
@@ -578,16 +579,9 @@ def test_partitions_refuse_a_type_parquet_does_not_have_before_anything_is_read(
     assert os.listdir(tmp_path) == []
 
 
-def casts_views() -> bool:
-    try:
-        pa.array(["x"], pa.string_view()).cast(pa.string())
-    except pa.ArrowNotImplementedError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not casts_views(), reason="this Arrow cannot convert its view types")
 def test_view_types_pass_through(tmp_path):
+    if int(pa.__version__.split(".")[0]) < 18:
+        missing("views", "Arrow 17 turns its view types into no others")
     cluster = pa.array([2, 1, 2], pa.int32())
     batch = pa.record_batch({"view": pa.array(["a,", "b", None], pa.string_view()), "cluster": cluster})
     with open_partitions(tmp_path / "out", batch.schema, "cluster") as sink:

@@ -351,6 +351,8 @@ def test_a_worker_with_another_version_of_imdh_is_told_of(engine, df, monkeypatc
             call()
 
 
+# Only the driver of classic Spark starts the Python of its workers; with a server that is not the driver's to
+# say. `make test-spark` has a run of this kind.
 @pytest.mark.skipif(sessions.KIND != "classic", reason="elsewhere the server says which Python workers run")
 def test_a_worker_of_spark_without_imdh_is_told_of(engine, session, df, tmp_path, monkeypatch):
     model = engine.fit(df, exclude=["truth"])
@@ -375,6 +377,8 @@ sys.stdin.read()
 """
 
 
+# `make test-all` has the session of Sail, the one server that a test can start without Java and with a Python
+# that lacks imdh; the package for it and that of the other kinds exclude each other.
 @pytest.mark.long
 @pytest.mark.skipif(sessions.KIND != "sail", reason="of Sail, whose workers run the Python of its server")
 def test_a_server_of_sail_without_imdh_is_told_of(engine, tmp_path):

@@ -8,10 +8,11 @@ is one whose classes are some intervals each, as the night of the hour, or a fla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+
+from imdh_cli.core.found_columns import FoundColumns
 
 AGREE = 0.9  # the part of the rows, largest class left out, that are of the class which the fine column tells
 LEAST_ROWS = 5  # that are not of the largest class
@@ -20,15 +21,14 @@ OTHERS = 0.01  # and the part of the rows that are then not of the largest class
 FIRST_ROWS = 256  # a first look is at so many,
 FIRST_AGREE = 0.7  # and passes those that agree so far
 MOST_COLUMNS = 256  # of a table that is looked at: every column is compared with every other
-NAMES = ("columns", "finer", "lines")
 
 
 @dataclass(frozen=True)
-class Coarse:
+class Coarse(FoundColumns):
     """columns (q,) int64, in order; finer (q,) int64, what each goes along with; lines (q, 2), intercept and
     slope of the least squares line of the coarse column by the finer one."""
 
-    columns: np.ndarray
+    PREFIX = "coarse_"
     finer: np.ndarray
     lines: np.ndarray
 
@@ -36,11 +36,6 @@ class Coarse:
     def none(cls) -> Coarse:
         no_column = np.empty(0, dtype=np.int64)
         return cls(no_column, no_column, np.empty((0, 2)))
-
-    @property
-    def any(self) -> bool:
-        """Whether there are such columns."""
-        return len(self.columns) > 0
 
     @classmethod
     def of(cls, X: np.ndarray, noisy: np.ndarray, columns: np.ndarray) -> Coarse:
@@ -76,16 +71,6 @@ class Coarse:
         for f, finer, (intercept, slope) in zip(self.columns, self.finer, self.lines, strict=True):
             line = intercept + slope * out[:, finer]
             np.copyto(out[:, f], line, where=~np.isnan(line) & ~np.isnan(X[:, f]))
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As arrays, by the names in a model file; `restored` takes them. None where there are no columns."""
-        return {f"coarse_{name}": getattr(self, name) for name in NAMES} if self.any else {}
-
-    @classmethod
-    def restored(cls, state: Mapping[str, np.ndarray]) -> Coarse:
-        """The inverse of `state`."""
-        known = "coarse_columns" in state
-        return cls(*(state[f"coarse_{name}"] for name in NAMES)) if known else cls.none()
 
 
 def _agreement(classes: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -13,12 +13,12 @@ others  columns that are told, with few exceptions, by the value of a seed: thos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from imdh_cli.core.copies import COLUMNS, LEAST_VALUES, effective_number
+from imdh_cli.core.found_columns import FoundColumns
 
 ROWS_PER_VALUE = 8  # of a seed, at least
 EVEN = 0.4  # the part of the gaps between values that are like the one before, at most: by chance 0.15 are
@@ -27,15 +27,14 @@ TOLD = 1.1  # times the things: the pairs of thing and value of a column that is
 MOSTLY = 2 / 3  # of the direction of a cut: with that along such columns it is judged by things, of which
 PART = 0.05  # each kind with that part of the direction counts
 MOST_COLUMNS = 256  # of a table that is looked at
-NAMES = ("columns", "groups", "things")
 
 
 @dataclass(frozen=True)
-class Lookups:
+class Lookups(FoundColumns):
     """columns (r,) int64, in order; groups (r,) int64, the kind of thing that each belongs to; things (r,)
     float64, the effective number of these."""
 
-    columns: np.ndarray
+    PREFIX = "lookup_"
     groups: np.ndarray
     things: np.ndarray
 
@@ -43,11 +42,6 @@ class Lookups:
     def none(cls) -> Lookups:
         no_column = np.empty(0, dtype=np.int64)
         return cls(no_column, no_column, np.empty(0))
-
-    @property
-    def any(self) -> bool:
-        """Whether there are such columns."""
-        return len(self.columns) > 0
 
     @classmethod
     def of(cls, X: np.ndarray, at: np.ndarray, seeds: list[int], columns: list[int]) -> Lookups:
@@ -79,16 +73,6 @@ class Lookups:
             whole += share
             number = np.where(share >= PART, number * self.things[own][0], number)
         return np.where(whole >= MOSTLY, 1.0 / number, 0.0)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As arrays, by the names in a model file; `restored` takes them. None where there are no columns."""
-        return {f"lookup_{name}": getattr(self, name) for name in NAMES} if self.any else {}
-
-    @classmethod
-    def restored(cls, state: Mapping[str, np.ndarray]) -> Lookups:
-        """The inverse of `state`."""
-        known = "lookup_columns" in state
-        return cls(*(state[f"lookup_{name}"] for name in NAMES)) if known else cls.none()
 
 
 def may_be_looked_up(values: np.ndarray, rows: int) -> bool:

@@ -25,19 +25,19 @@ from functools import cached_property
 import numpy as np
 
 from imdh_cli.compiled import kernel
+from imdh_cli.core.found_columns import FoundColumns
 
 MOST_LEVELS = 128  # of a group of columns; of larger ones each column is by itself, between many no valley
 EVENNESS = 0.5  # how much of the difference between the shares of levels is one of their parts
 LEAST_REST = 1e-9  # of the rows: beyond what sums of shares round to
-NAMES = ("columns", "groups", "shares")
 
 
 @dataclass(frozen=True)
-class OneHot:
+class OneHot(FoundColumns):
     """columns (e,) int64, groups (e,) int64 : which columns are of one group, in order. shares (e,) : the
     part of the rows in which each is 1; where they do not sum up to all, some rows have none."""
 
-    columns: np.ndarray
+    PREFIX = "hot_"
     groups: np.ndarray
     shares: np.ndarray
 
@@ -53,11 +53,6 @@ class OneHot:
         columns = np.array([f for group in groups for f in group], dtype=np.int64)
         return cls(columns, numbers, np.array([share for group in groups for share in group.values()]))
 
-    @property
-    def any(self) -> bool:
-        """Whether there is such a group."""
-        return len(self.columns) > 0
-
     @cached_property
     def squares(self) -> np.ndarray:
         """The mean square of the noise of each column, (e,)."""
@@ -67,15 +62,6 @@ class OneHot:
         """X (rows, d) with the noise of rows first_row, first_row + 1 ..., into the groups' columns of
         `out`. Rows in which a group's are no single level stay as they are there."""
         kernel.dither_one_hot(X, self._compiled, np.array([key]), first_row, out)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As arrays, by the names in a model file; `restored` takes them. None where there are no groups."""
-        return {f"hot_{name}": getattr(self, name) for name in NAMES} if self.any else {}
-
-    @classmethod
-    def restored(cls, state: Mapping[str, np.ndarray]) -> OneHot:
-        """The inverse of `state`."""
-        return cls(*(state[f"hot_{name}"] for name in NAMES)) if "hot_columns" in state else cls.none()
 
     def _simplices(self) -> Iterator[Simplex]:
         for group in range(self.groups[-1] + 1 if self.any else 0):

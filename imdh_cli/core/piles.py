@@ -12,10 +12,12 @@ straight cut on each side of a pile makes, with this in 11, of which 9 are cut a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from imdh_cli.core.found_columns import FoundColumns
 
 STANDS_OUT = 10.0  # times the rows of its neighbours, two on either side, that make a value a pile,
 LEAST_PART = 0.01  # if it has this part of all rows
@@ -24,10 +26,10 @@ MOST_COLUMNS = 63  # bits of a mark
 
 
 @dataclass(frozen=True)
-class Piles:
+class Piles(FoundColumns):
     """columns (p,) int64, values (p,): each value that is a pile, columns in order."""
 
-    columns: np.ndarray
+    PREFIX = "pile_"
     values: np.ndarray
 
     @classmethod
@@ -43,7 +45,7 @@ class Piles:
     def leaning(self, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The columns that directions (m, d) lean on, (k,), and for each direction which of these, (m,)
         int64, -1 for none."""
-        if not len(self.columns):
+        if not self.any:
             return self.columns, np.full(len(directions), -1)
         columns = np.unique(self.columns)
         squares = directions[:, columns] ** 2
@@ -80,15 +82,6 @@ class Piles:
         for bit, column in enumerate(columns.tolist()):
             marks |= np.isin(X[:, column], self.values[self.columns == column]).astype(np.int64) << bit
         return marks
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As arrays, by the names in a model file; `restored` takes them. None where there are no piles."""
-        return {"pile_columns": self.columns, "pile_values": self.values} if len(self.columns) else {}
-
-    @classmethod
-    def restored(cls, state: Mapping[str, np.ndarray]) -> Piles:
-        """The inverse of `state`."""
-        return cls(state["pile_columns"], state["pile_values"]) if "pile_columns" in state else cls.none()
 
 
 def values_of(values: np.ndarray, counts: np.ndarray) -> np.ndarray:

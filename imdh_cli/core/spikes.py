@@ -20,7 +20,7 @@ of these lost 1.6/1.7; five lost 3/3 where ends went along with values in the mi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ import numpy as np
 from imdh_cli.compiled import kernel
 from imdh_cli.compiled.histogram import BINS, HALF, PER_SD
 from imdh_cli.core import humps
+from imdh_cli.core.found_columns import FoundColumns
 from imdh_cli.core.piles import LEAST_PART
 from imdh_cli.core.pruning.valleys import EMPTY, valley_depths
 
@@ -38,7 +39,6 @@ LEAST_REST = 0.3  # part of the rows that must be left for the rest
 INSIDE = 0.05  # part of the rest on either side of a value
 END = 0.1  # part of the rest that tells how densely rows lie near an end
 POINTS = 129  # at which the distribution of the rest is known
-NAMES = ("columns", "values", "moved", "quantiles")
 
 
 class Found(NamedTuple):
@@ -54,10 +54,10 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spikes:
+class Spikes(FoundColumns):
     """columns (s,) int64, values (s,), moved (s,), quantiles (s, 129) : of each, see `Found`."""
 
-    columns: np.ndarray
+    PREFIX = "spike_"
     values: np.ndarray
     moved: np.ndarray
     quantiles: np.ndarray
@@ -79,24 +79,10 @@ class Spikes:
             np.concatenate([own.quantiles for _, own in found]),
         )
 
-    @property
-    def any(self) -> bool:
-        """Whether there is one."""
-        return len(self.columns) > 0
-
     def apply(self, X: np.ndarray, key: np.uint64, first_row: int, out: np.ndarray) -> None:
         """Into `out` (rows, d) what some cells of X are taken as, by the place of its first row."""
         own = self.columns, self.values, self.moved, self.quantiles
         kernel.move_spikes(X, *own, np.array([key]), first_row, out)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As arrays, by the names in a model file; `restored` takes them. None where there is no spike."""
-        return {f"spike_{name}": getattr(self, name) for name in NAMES} if self.any else {}
-
-    @classmethod
-    def restored(cls, state: Mapping[str, np.ndarray]) -> Spikes:
-        """The inverse of `state`."""
-        return cls(*(state[f"spike_{name}"] for name in NAMES)) if "spike_columns" in state else cls.none()
 
 
 def find(values: np.ndarray, counts: np.ndarray) -> Found | None:
