@@ -54,7 +54,7 @@ def test_the_cut_is_that_of_k_means(seed):
     cut = two_means(Z, np.ones(4))
     assert cut is not None
     labels = KMeans(2, n_init=10, random_state=0).fit_predict(np.clip(Z, -ends, ends))
-    assert adjusted_rand_score(labels, Z @ cut.direction < cut.threshold) > 0.97
+    assert adjusted_rand_score(labels, Z @ cut[0] < cut[1]) > 0.97
 
 
 @pytest.mark.parametrize("draw", ["standard_normal", "standard_exponential"])
@@ -63,8 +63,8 @@ def test_the_cut_is_that_of_the_equations(draw):
     Z = getattr(rng, draw)((400, 3)) @ rng.standard_normal((3, 3))
     cut, (direction, threshold) = two_means(Z, np.ones(3)), naive.two_means(Z, np.ones(3))
     assert cut is not None
-    np.testing.assert_allclose(cut.direction, direction, atol=1e-9)
-    assert cut.threshold == pytest.approx(threshold, abs=1e-9)
+    np.testing.assert_allclose(cut[0], direction, atol=1e-9)
+    assert cut[1] == pytest.approx(threshold, abs=1e-9)
 
 
 def test_groups_that_overlap_are_found_where_two_are_asked_for():
@@ -150,8 +150,8 @@ def test_far_rows_are_no_part_of_their_own_and_the_cut_is_near_the_mean():
     Z[:5, 1] = 10.0  # as far as coordinates reach
     cut = two_means(Z, np.array([0.0, 1.0, 0.0]))
     assert cut is not None
-    assert abs(cut.direction[0]) > 0.9
-    left = Z @ cut.direction < cut.threshold
+    assert abs(cut[0][0]) > 0.9
+    left = Z @ cut[0] < cut[1]
     assert 0.2 < left.mean() < 0.8
 
 

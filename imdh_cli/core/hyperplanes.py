@@ -85,7 +85,8 @@ def move_to_hyperplanes(tree: Tree, scaling: Scaling, X: np.ndarray) -> int:
             cuts = minima(Z[some], None if anew else present.direction)
             found = best_cut(cuts, Z[judged], DEEP, MASS) if cuts else None
         if found is not None and found.worth > least:
-            _put(tree, node, found, Z[np.concatenate([sought, judged])])
+            here = Z[np.concatenate([sought, judged])]
+            tree.put(node, found.direction, found.threshold, here, hold=True)
             moved += 1
             anew, present = True, found
         elif anew:
@@ -123,18 +124,6 @@ def _worth_at_and_below(tree: Tree, Z: np.ndarray, rows: np.ndarray) -> np.ndarr
     for node in reversed(met):
         worth[node] += worth[2 * node] + worth[2 * node + 1]
     return worth
-
-
-def _put(tree: Tree, node: int, cut: Cut, Z: np.ndarray) -> None:
-    """A cut in the place of that of `node`, which the rows Z (n, d) reach."""
-    i = node - 1
-    tree.start_below(node)
-    tree.directions[i] = cut.direction
-    tree.pivots[i] = Z.mean(axis=0)
-    tree.learned[i] = HELD
-    tree.mean_squares[i] = Z.var(axis=0).mean()
-    tree.variances[i] = (Z @ cut.direction).var()
-    tree.offsets[i] = tree.anchors[i] = cut.threshold - cut.direction @ tree.pivots[i]
 
 
 def minima(Z: np.ndarray, present: np.ndarray | None = None) -> list[Cut]:

@@ -146,6 +146,21 @@ class Tree:
         thresholds, _ = self.frozen()
         return FrozenTree(self.directions, thresholds, np.sqrt(self.variances))
 
+    def put(self, node: int, direction: np.ndarray, threshold: float, Z: np.ndarray, *, hold: bool) -> None:
+        """The cut z.direction = threshold in the place of that of `node`, which the rows Z (n, d) reach.
+
+        direction : (d,), unit. hold : it does not learn any more, and its place is there and not at the mean.
+        """
+        i = node - 1
+        self.start_below(node)
+        self.directions[i] = direction
+        self.pivots[i] = Z.mean(axis=0)
+        self.learned[i] = HELD if hold else len(Z)
+        self.mean_squares[i] = Z.var(axis=0).mean()
+        self.variances[i] = (Z @ direction).var()
+        self.offsets[i] = threshold - direction @ self.pivots[i]
+        self.anchors[i] = self.offsets[i] if hold else 0.0
+
     def start_below(self, node: int) -> None:
         """Forget what was learned below a split, in place, but for the directions."""
         splits = splits_below(node, self.depth) - 1

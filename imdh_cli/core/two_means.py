@@ -15,8 +15,6 @@ no such step.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from imdh_cli.compiled.histogram import HALF
@@ -38,23 +36,14 @@ FARTHEST = 1e60  # place of a cut whose square can be told
 WEAK, SHALLOW, SLIGHT = 0.5, 0.2, 0.05
 
 
-class Cut(NamedTuple):
-    """A hyperplane z.direction = threshold."""
-
-    direction: np.ndarray
-    threshold: float
-
-
 def move_to_two_means(tree: Tree, scaling: Scaling, X: np.ndarray, counted: Statistics) -> int:
     """Move cuts, from the root down, in place.
 
     X : (rows, d), in the units of the user. counted : rows at this tree. Returns how many cuts were moved.
     """
     thresholds, _ = tree.frozen()
-    if not (
-        np.abs(thresholds) <= FARTHEST
-    ).all():  # learning diverged, or values are too large to be unscaled
-        return 0
+    if not (np.abs(thresholds) <= FARTHEST).all():
+        return 0  # learning diverged, or values are too large to be unscaled
     Z = scaling.apply(X[:: -(-len(X) // MOST_ROWS)])
     stays = _has_weak_valley(counted)
     moved = 0
@@ -64,14 +53,15 @@ def move_to_two_means(tree: Tree, scaling: Scaling, X: np.ndarray, counted: Stat
         i = node - 1
         if node >= 1 << min(LEVELS, tree.depth) or len(here) < LEAST_ROWS:
             continue
-        cut = Cut(tree.directions[i], float(thresholds[i]))
+        direction, threshold = tree.directions[i], float(thresholds[i])
         if anew or not stays[i]:
-            found = two_means(here, cut.direction)
+            found = two_means(here, direction)
             if found is None:
                 continue
-            _put(tree, node, found, here)
-            moved, anew, cut = moved + 1, True, found
-        left = np.einsum("ij,j->i", here, cut.direction) < cut.threshold
+            direction, threshold = found
+            tree.put(node, direction, threshold, here, hold=False)
+            moved, anew = moved + 1, True
+        left = np.einsum("ij,j->i", here, direction) < threshold
         stack += [(2 * node, here[left], anew), (2 * node + 1, here[~left], anew)]
     return moved
 
@@ -84,22 +74,9 @@ def _has_weak_valley(counted: Statistics) -> np.ndarray:
     return weak & (valley_depths(H, rows) >= SHALLOW) & (lesser >= SLIGHT * rows)
 
 
-def _put(tree: Tree, node: int, cut: Cut, Z: np.ndarray) -> None:
-    """A cut in the place of that of `node`, which the rows Z (n, d) reach."""
-    i = node - 1
-    tree.start_below(node)
-    tree.directions[i] = cut.direction
-    tree.pivots[i] = Z.mean(axis=0)
-    tree.learned[i] = len(Z)
-    tree.mean_squares[i] = Z.var(axis=0).mean()
-    tree.variances[i] = np.einsum("ij,j->i", Z, cut.direction).var()
-    tree.offsets[i] = cut.threshold - cut.direction @ tree.pivots[i]
-    tree.anchors[i] = 0.0
-
-
-def two_means(Z: np.ndarray, towards: np.ndarray) -> Cut | None:
-    """The cut of rows Z (n, d) into two parts of least squares that is found from the direction (d,) of most
-    variance, sought from `towards`. None where rows do not differ."""
+def two_means(Z: np.ndarray, towards: np.ndarray) -> tuple[np.ndarray, float] | None:
+    """The cut of rows Z (n, d) into two parts of least squares that is found from the direction of most
+    variance, sought from `towards` (d,): its direction (d,), unit, and threshold; None of rows all alike."""
     mean = Z.mean(axis=0)
     most = max(LEAST_ROWS, min(SOUGHT_ROWS, SOUGHT_CELLS // Z.shape[1]))
     Y = Z[:: -(-len(Z) // most)] - mean
@@ -128,4 +105,4 @@ def two_means(Z: np.ndarray, towards: np.ndarray) -> Cut | None:
         if np.array_equal(before, left):
             break
     middle = min(max(middle, -BALANCED * sd), BALANCED * sd)
-    return Cut(direction, middle + float(direction @ mean))
+    return direction, middle + float(direction @ mean)
